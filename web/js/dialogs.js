@@ -73,8 +73,8 @@ export async function askToken(why) {
   return answer === "use" ? (/#token=([^&\s]+)/.exec(text)?.[1] ?? text) : "";
 }
 
-/** The differences of a change, one a line. */
-export function differenceList(differences, print = (text) => text) {
+/** The differences of a change, one a line, and how many more there were. */
+export function differenceList(differences, print = (text) => text, more = 0) {
   const shown = (difference, side) =>
     difference[side] === null ? "nothing" : print(difference[side], difference.path);
   return el(
@@ -91,6 +91,7 @@ export function differenceList(differences, print = (text) => text) {
         el("span", { class: "is", text: shown(difference, "to") }),
       ),
     ),
+    more > 0 ? el("li", { text: `and ${more} more` }) : "",
   );
 }
 
@@ -110,7 +111,7 @@ export function askConflict(entries, print) {
               timeElement(entry.unix_ms),
               entry.reason ? `: ${entry.reason}` : "",
             ),
-            differenceList(entry.differences, print),
+            differenceList(entry.differences, print, entry.left_out),
           ),
         )
       : [el("p", { text: "The audit does not say what was changed." })];

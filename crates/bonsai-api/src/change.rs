@@ -83,6 +83,17 @@ pub struct AuditEntry {
     pub differences: Vec<Difference>,
     /// Why, in words.
     pub reason: String,
+    /// Differences that there was no room for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+    /// Why a part of it cannot be read, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Some of them, the youngest first.

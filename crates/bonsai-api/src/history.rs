@@ -16,6 +16,9 @@ pub struct Series {
     pub step_ms: u64,
     /// The points, the oldest first. Where nothing is known there is none.
     pub points: Vec<Point>,
+    /// Blocks of that time that cannot be read, and are gaps.
+    #[serde(default, skip_serializing_if = "crate::change::is_zero")]
+    pub damaged: u64,
 }
 
 /// One of them.

@@ -51,7 +51,7 @@ pub(crate) struct Change {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kept {
-    /// Of this form: 2. In 1, a step was all changes before it.
+    /// The form, 3. In 1, a step was all changes before it; 2 has no audit trail beside it.
     version: u32,
     revision: Revision,
     changes: Vec<Change>,
@@ -59,6 +59,9 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// The form of it that this program writes.
+    pub(crate) const VERSION: u32 = 3;
+
     /// The revision that it is of.
     pub(crate) const fn revision(&self) -> Revision {
         self.revision
@@ -110,9 +113,6 @@ pub(crate) enum Refused {
 
 type Checked = Result<Config, Refused>;
 
-/// The form of [`Kept`].
-const KEPT_VERSION: u32 = 2;
-
 /// What is settled when the daemon starts, and cannot be changed before it starts again.
 const SETTLED: [&str; 2] = ["daemon", "api"];
 
@@ -128,13 +128,13 @@ impl Desired {
         let base = to_value(base);
         let mut left_out = Vec::new();
         let mut kept = kept.unwrap_or_default();
-        if kept.version < KEPT_VERSION && !kept.steps.is_empty() {
+        if kept.version < 2 && !kept.steps.is_empty() {
             kept.steps.clear();
             let text = "changes that were made before the daemon was replaced by a newer one are \
                         in force, and cannot be undone one by one";
             left_out.push(text.to_owned());
         }
-        kept.version = KEPT_VERSION;
+        kept.version = Kept::VERSION;
         let (mut fitting, mut effective) = (Vec::new(), effective(&base, &[], &check)?);
         for change in std::mem::take(&mut kept.changes) {
             fitting.push(change);

@@ -84,8 +84,8 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When it was begun to look for users, if nobody has come back.
-    looking: Option<Instant>,
+    /// When it was begun to look for users, and the thread that does.
+    looking: Option<(Instant, thread::JoinHandle<()>)>,
     looked: Option<Instant>,
     /// By runtime directory.
     known: BTreeMap<PathBuf, Known>,
@@ -179,15 +179,19 @@ impl Drives {
             let inner = Arc::clone(&self.0);
             move || inner.ask_own(label)
         });
-        let is_due = state.looking.is_none() && !is_younger(FRESH, state.looked);
+        // A look that has failed keeps the next one from nothing.
+        let is_under_way = |(_, thread): &(Instant, thread::JoinHandle<()>)| !thread.is_finished();
+        let is_out = state.looking.as_ref().is_some_and(is_under_way);
+        let is_due = !is_out && !is_younger(FRESH, state.looked);
         if !self.0.places.is_empty() && is_due {
             let inner = Arc::clone(&self.0);
             let thread = thread::Builder::new().name("users".to_owned());
-            if thread.spawn(move || inner.look()).is_ok() {
-                state.looking = Some(Instant::now());
+            if let Ok(thread) = thread.spawn(move || inner.look()) {
+                state.looking = Some((Instant::now(), thread));
             }
         }
-        let first = state.looked.is_none() && is_younger(PATIENCE, state.looking);
+        let first = state.looked.is_none()
+            && is_younger(PATIENCE, state.looking.as_ref().map(|(at, _)| *at));
         first || state.known.values().any(Known::is_awaited)
     }
 }

@@ -2,18 +2,16 @@
 //!
 //! ```text
 //! bonsai.toml           read; never written
-//! STATE/changes.json    changes since, replaced as a whole
+//! STATE/changes.json    changes since, and the end of the audit trail; replaced as a whole
 //! RUNTIME/.daemon.lock  held for as long as it runs: one daemon a user
 //! RUNTIME/daemon.sock   where it is asked
 //! ```
 
 use std::fs;
-use std::io::Write;
+use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use anyhow::Context;
 use bonsai_api::Config;
@@ -22,6 +20,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::Serialize;
 
 use crate::desired::Kept;
+use crate::keeping::Trail;
+use crate::ring::Saved;
+use crate::state_file;
 
 /// The most bytes of a configuration file: far more than anybody writes by hand.
 const MOST_CONFIG: u64 = 4 << 20;
@@ -42,7 +43,8 @@ pub(crate) use bonsai_services::initial::SYSTEM_FOLDER;
 /// Where the machine's daemon is asked, by everybody.
 pub const SYSTEM_SOCKET: &str = "/run/bonsai/daemon.sock";
 
-type Stamp = (SystemTime, u64);
+/// Time of content and of status, number, length: a file that is replaced by one of the same length and time is another.
+type Stamp = ([i64; 4], u64, u64);
 
 /// Reads a configuration file.
 ///
@@ -58,7 +60,17 @@ pub fn read_config(path: &Path) -> anyhow::Result<Config> {
             meta.len()
         )));
     }
-    let text = fs::read_to_string(path).map_err(|e| refused(format!("cannot be read: {e}")))?;
+    let mut text = String::new();
+    let read = fs::File::open(path).and_then(|file| {
+        // A device has no length, and no end.
+        file.take(MOST_CONFIG + 1).read_to_string(&mut text)
+    });
+    read.map_err(|e| refused(format!("cannot be read: {e}")))?;
+    if text.len() as u64 > MOST_CONFIG {
+        return Err(refused(format!(
+            "more than {MOST_CONFIG} bytes are no configuration"
+        )));
+    }
     parse_config(&text).map_err(refused)
 }
 
@@ -124,6 +136,18 @@ impl Files {
         let made = builder.recursive(true).mode(0o700).create(&state);
         made.with_context(|| format!("{}: cannot be made", state.display()))
             .map_err(before_start)?;
+        state_file::check_folder(&state)
+            .with_context(|| {
+                format!(
+                    "{}: is no folder to keep state in: give it to this user alone (chown, chmod 700) after a look at what is in it, or set daemon.state",
+                    state.display()
+                )
+            })
+            .map_err(before_start)?;
+        for name in ["changes.json", "tokens.json", "pages.json", "further.json"] {
+            // Nothing reads one that stays.
+            let _ = state_file::sweep(&state.join(name));
+        }
         let mut files = Self {
             config: path,
             state,
@@ -135,7 +159,13 @@ impl Files {
 
     fn stamp(&self) -> Option<Stamp> {
         let meta = fs::metadata(self.config.as_ref()?).ok()?;
-        Some((meta.modified().ok()?, meta.len()))
+        let times = [
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ctime(),
+            meta.ctime_nsec(),
+        ];
+        Some((times, meta.ino(), meta.len()))
     }
 
     /// The configuration, if its file has changed since it was last asked for.
@@ -154,25 +184,24 @@ impl Files {
         self.state.join("changes.json")
     }
 
-    /// What was kept. A file that cannot be read is moved aside, and said.
-    pub(crate) fn kept(&self) -> (Option<Kept>, Vec<String>) {
+    /// The file of changes: these, and entries of the audit trail that its database may lack. A file that is damaged is moved
+    /// aside, and said.
+    ///
+    /// # Errors
+    /// One that cannot be read, or is of a newer version: the next change would replace it.
+    pub(crate) fn kept(&self) -> anyhow::Result<(Option<Kept>, Trail, Vec<String>)> {
         let path = self.changes();
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return (None, Vec::new());
-            }
-            Err(error) => {
-                let text = format!("{}: cannot be read: {error}", path.display());
-                return (None, vec![text]);
-            }
+        let text = state_file::read(&path)
+            .with_context(|| format!("{}: cannot be read", path.display()))
+            .map_err(before_start)?;
+        let Some(text) = text else {
+            return Ok((None, Trail::default(), Vec::new()));
         };
-        match serde_json::from_slice(&text) {
-            Ok(kept) => (Some(kept), Vec::new()),
+        match parse(&path, &text)? {
+            Ok((kept, trail)) => Ok((Some(kept), trail, Vec::new())),
             Err(error) => {
                 let aside = path.with_extension("json.damaged");
-                let moved = fs::rename(&path, &aside);
-                let note = match moved {
+                let note = match fs::rename(&path, &aside) {
                     Ok(()) => format!("it was moved to {}", aside.display()),
                     Err(error) => format!("it cannot be moved aside: {error}"),
                 };
@@ -180,42 +209,44 @@ impl Files {
                     "{}: is damaged ({error}); {note}, and changes made before are lost",
                     path.display()
                 );
-                (None, vec![text])
+                Ok((None, Trail::default(), vec![text]))
             }
         }
     }
 
     /// Keeps what is to survive a restart: all of it or, if that fails, what was there before.
-    pub(crate) fn keep(&self, kept: &Kept) -> anyhow::Result<()> {
+    pub(crate) fn keep(&self, kept: &Kept, trail: &Trail) -> anyhow::Result<()> {
         let path = self.changes();
-        replace(&path, kept).with_context(|| format!("{}: cannot be written", path.display()))
+        let all = OnDisk { kept, audit: trail };
+        state_file::replace(&path, &all)
+            .with_context(|| format!("{}: cannot be written", path.display()))
+    }
+
+    /// Keeps which further limits services have, until the machine ends.
+    pub(crate) fn keep_further(&self, further: &Saved) -> std::io::Result<()> {
+        further.write(&self.state)
     }
 }
 
-/// Replaces a file of the state as a whole, for its owner alone: whatever happens meanwhile, also to
-/// the machine, all of it is there or what was there before.
-pub(crate) fn replace(path: &Path, value: &impl Serialize) -> std::io::Result<()> {
-    let (new, file) = beside(path, value)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    path.parent()
-        .map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+/// Changes and trail as one file.
+#[derive(Serialize)]
+struct OnDisk<'a> {
+    #[serde(flatten)]
+    kept: &'a Kept,
+    audit: &'a Trail,
 }
 
-/// The same for what is of no use after a crash of the machine: the disk is not waited for.
-pub(crate) fn replace_until_crash(path: &Path, value: &impl Serialize) -> std::io::Result<()> {
-    let (new, _) = beside(path, value)?;
-    fs::rename(&new, path)
-}
-
-/// What is to replace a file.
-fn beside(path: &Path, value: &impl Serialize) -> std::io::Result<(PathBuf, fs::File)> {
-    let new = path.with_extension("json.new");
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&new)?;
-    file.write_all(&serde_json::to_vec(value)?)?;
-    Ok((new, file))
+/// The same from its text; damage is no error.
+fn parse(path: &Path, text: &[u8]) -> anyhow::Result<serde_json::Result<(Kept, Trail)>> {
+    let mut all: serde_json::Map<String, serde_json::Value> = match serde_json::from_slice(text) {
+        Ok(all) => all,
+        Err(error) => return Ok(Err(error)),
+    };
+    let version = all.get("version").and_then(serde_json::Value::as_u64);
+    state_file::check_version(path, version, Kept::VERSION.into())?;
+    let trail = all.remove("audit").map(serde_json::from_value).transpose();
+    let kept = serde_json::from_value(all.into());
+    Ok(trail.and_then(|trail| Ok((kept?, trail.unwrap_or_default()))))
 }
 
 /// What says that this daemon runs. The kernel drops it with its holder.
@@ -255,15 +286,37 @@ pub(crate) fn be_the_one(runtime: &Path) -> anyhow::Result<Running> {
     Ok(Running { _lock: lock })
 }
 
-/// The process of the machine's daemon, for one of a user: it also governs their services, where
-/// they are in their usual place.
-pub(crate) fn above(runtime: &Path) -> Option<i32> {
+/// The machine's daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Above {
+    /// The process, or none.
+    Process(Option<i32>),
+    /// A full queue of connections, which says nothing.
+    Unknown,
+}
+
+/// The machine's daemon, for one of a user: it also governs their services, where they are in their usual place. One that does
+/// not answer is not waited for.
+pub(crate) fn above(runtime: &Path) -> Above {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let none = Above::Process(None);
     if runtime == Path::new(SYSTEM_FOLDER) || std::env::var_os("BONSAI_RUNTIME_DIR").is_some() {
-        return None;
+        return none;
     }
-    let stream = UnixStream::connect(SYSTEM_SOCKET).ok()?;
-    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
-    peer.uid.is_root().then(|| peer.pid.as_raw_nonzero().get())
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let (Ok(socket), Ok(address)) = (socket, SocketAddrUnix::new(SYSTEM_SOCKET)) else {
+        return Above::Unknown;
+    };
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::AGAIN) => return Above::Unknown,
+        Err(_) => return none,
+    }
+    match rustix::net::sockopt::socket_peercred(&socket) {
+        Ok(peer) if peer.uid.is_root() => Above::Process(Some(peer.pid.as_raw_nonzero().get())),
+        _ => none,
+    }
 }
 
 #[cfg(test)]
@@ -362,12 +415,32 @@ mod tests {
             state: folder.path().to_owned(),
             seen: None,
         };
-        assert_eq!(files.kept(), (None, Vec::new()));
-        files.keep(&Kept::default()).expect("kept");
-        assert_eq!(files.kept(), (Some(Kept::default()), Vec::new()));
+        let kept = || files.kept().expect("read");
+        assert_eq!(kept(), (None, Trail::default(), Vec::new()));
+        let trail = Trail {
+            ids: 7,
+            ..Trail::default()
+        };
+        files.keep(&Kept::at(3), &trail).expect("kept");
+        assert_eq!(kept(), (Some(Kept::at(3)), trail, Vec::new()));
+        // A daemon before this one wrote no trail.
+        fs::write(
+            files.changes(),
+            r#"{"version":2,"revision":5,"changes":[],"steps":[]}"#,
+        )
+        .expect("a file");
+        let (before, trail, _) = kept();
+        assert_eq!(
+            (before.expect("kept").revision(), trail),
+            (5, Trail::default())
+        );
+        fs::write(files.changes(), r#"{"version":99,"other":1}"#).expect("a file");
+        let error = files.kept().expect_err("a newer one").to_string();
+        assert!(error.contains("version 99"), "{error}");
+        assert!(files.changes().exists(), "it is left alone");
         fs::write(files.changes(), "{\"version\":").expect("damage");
-        let (kept, notes) = files.kept();
-        assert_eq!((kept, notes.len()), (None, 1));
+        let (none, _, notes) = kept();
+        assert_eq!((none, notes.len()), (None, 1));
         assert!(notes[0].contains("is damaged"), "{notes:?}");
         assert!(folder.path().join("changes.json.damaged").exists());
     }

@@ -49,7 +49,7 @@ pub(crate) use events::places as streams;
 pub(crate) use export::places as exports;
 pub(crate) use past::places as questions;
 pub(crate) use secure::Secure;
-pub(crate) use serve::Doors;
+pub(crate) use serve::{Doors, bind};
 pub(crate) use tokens::Tokens;
 
 /// The longest that an answer of the owner is waited for.

@@ -2,19 +2,20 @@
 
 mod learned;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bonsai_api as api;
 use bonsai_history::{
-    Actor, AuditEntry, AuditFilter, Blob, Options, Point, Reader, Sample, State, Tick, Via, Writer,
+    Actor, AuditEntry, AuditFilter, Blob, Difference, Error, Options, Point, Reader, Sample, State,
+    Tick, Via, Writer,
 };
 use bonsai_policy::{Allocation, PerResource, Policy, is_same};
 use bonsai_services::observe::unix_ms;
 use bonsai_units::Resource;
 
+use crate::keeping::{Noted, Trail};
 use crate::look::{Done, Looker};
 
 /// What was learned is kept so often.
@@ -23,13 +24,16 @@ const LEARNED: Duration = Duration::from_secs(600);
 /// All of it is read so often at most, however often damage is met.
 const CHECKED: Duration = Duration::from_secs(10);
 
+/// So long a start waits for the audit trail to be completed.
+const COMPLETED: Duration = Duration::from_secs(2);
+
 /// The key of what was learned.
 const KEY: &str = "policy";
 
 /// Keeps the past.
 #[derive(Debug)]
 pub(crate) struct Past {
-    writer: Option<Writer>,
+    writer: Option<Arc<Writer>>,
     /// Why there is none.
     why: Option<String>,
     /// In the order of ids.
@@ -38,6 +42,8 @@ pub(crate) struct Past {
     last_second: u64,
     learned_at: Instant,
     checked_at: Option<Instant>,
+    /// The policy's memory was written by a newer version, which finds it again.
+    is_newer: bool,
 }
 
 /// What a service had done at the last point.
@@ -59,7 +65,7 @@ impl Past {
                 ..Options::default()
             };
             match Writer::start(folder, options) {
-                Ok(started) => writer = Some(started),
+                Ok(started) => writer = Some(Arc::new(started)),
                 Err(error) => why = Some(error.to_string()),
             }
         } else {
@@ -73,24 +79,63 @@ impl Past {
             last_second: 0,
             learned_at: Instant::now(),
             checked_at: None,
+            is_newer: false,
         }
     }
 
-    /// What the policy had learned, and the number of the last deed.
-    pub(crate) fn recall(folder: &Path, policy: &mut Policy) -> u64 {
+    /// The way to the thread that writes.
+    pub(crate) fn writer(&self) -> Option<Arc<Writer>> {
+        self.writer.clone()
+    }
+
+    /// Completes the audit trail with entries that were on the disk beside the changes when the daemon before ended; returns
+    /// what the database has not taken of it.
+    pub(crate) fn complete(&self, mut trail: Trail) -> Trail {
+        let Some(writer) = &self.writer else {
+            trail.entries.clear();
+            return trail;
+        };
+        for Noted { uid, entry } in &trail.entries {
+            writer.audit_as(entry.id, kept(entry, *uid));
+        }
+        let _ = writer.flush(COMPLETED);
+        let stored = writer.status().stored;
+        trail.entries.retain(|noted| noted.entry.id > stored);
+        trail
+    }
+
+    /// Lets the policy remember; the number of the last deed, and the parts of both that cannot be read, in words.
+    pub(crate) fn recall(&mut self, folder: &Path, policy: &mut Policy) -> (u64, Vec<String>) {
         let reader = Reader::new(folder);
-        let wall_s = unix_ms() / 1000;
-        if let Ok(Some(blob)) = reader.get(KEY)
-            && let Some(memory) = learned::read(&blob)
-        {
-            policy.import(&memory, wall_s);
+        let mut problems = Vec::new();
+        let learned = match reader.get(KEY) {
+            Ok(blob) => {
+                self.is_newer = blob.as_ref().is_some_and(learned::is_newer);
+                blob.map(|blob| learned::read(&blob)).transpose()
+            }
+            Err(Error::Absent { .. }) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
+        match learned {
+            Ok(None) => {}
+            Ok(Some(memory)) => policy.import(&memory, unix_ms() / 1000),
+            Err(why) => problems.push(format!(
+                "what was learned of services before cannot be used, and is learned anew: {why}"
+            )),
         }
         let newest = AuditFilter {
             limit: 1,
             ..AuditFilter::default()
         };
-        let rows = reader.audit(&newest).unwrap_or_default();
-        rows.first().map_or(0, |row| row.id)
+        let last = match reader.audit(&newest) {
+            Ok(rows) => rows.first().map_or(0, |row| row.id),
+            Err(Error::Absent { .. }) => 0,
+            Err(error) => {
+                problems.push(format!("the audit trail cannot be read: {error}"));
+                0
+            }
+        };
+        (last, problems)
     }
 
     /// Notes what happened in the second that has just ended, if one has.
@@ -174,18 +219,14 @@ impl Past {
     /// Keeps what was learned.
     pub(crate) fn keep_learned(&mut self, policy: &Policy) {
         self.learned_at = Instant::now();
+        if self.is_newer {
+            return;
+        }
         let wall_s = unix_ms() / 1000;
-        let blob: Option<Blob> = learned::write(&policy.export(wall_s));
-        if let (Some(writer), Some(blob)) = (&self.writer, blob) {
+        if let Some(writer) = &self.writer {
+            let blob: Blob = learned::write(&policy.export(wall_s));
             // What is too much to keep is learned anew.
             let _ = writer.put(KEY, Some(blob));
-        }
-    }
-
-    /// Notes a deed.
-    pub(crate) fn deed(&self, entry: &api::AuditEntry, uid: Option<u32>) {
-        if let Some(writer) = &self.writer {
-            writer.audit(kept(entry, uid));
         }
     }
 
@@ -209,16 +250,27 @@ impl Past {
             };
         };
         let status = writer.status();
-        let off = [&status.points, &status.records]
-            .into_iter()
-            .find_map(|state| match state {
-                State::Off(why) => Some(why.clone()),
+        let states = [&status.points, &status.records].into_iter();
+        let off: Vec<&str> = states
+            .filter_map(|state| match state {
+                State::Off(why) => Some(why.as_str()),
                 State::Writing => None,
-            });
+            })
+            .collect();
+        let keeping = off.is_empty();
+        // Each fault and each file that was moved aside is named: there are two databases.
+        let mut about: Vec<String> = off.into_iter().map(str::to_owned).collect();
+        about.extend(status.notes);
+        if status.counters.dropped_audit > 0 {
+            about.push(format!(
+                "{} entries of the audit trail found no room and are lost",
+                status.counters.dropped_audit
+            ));
+        }
         let (points, records) = (status.points_bytes, status.records_bytes);
         api::StoreState {
-            keeping: off.is_none(),
-            about: off.or_else(|| status.notes.last().cloned()),
+            keeping,
+            about: (!about.is_empty()).then(|| about.join("; ")),
             bytes: points.1 + points.2 + records.1 + records.2,
             dropped: status.counters.dropped_points,
         }
@@ -234,15 +286,7 @@ impl Past {
 }
 
 /// A deed as it is kept.
-fn kept(entry: &api::AuditEntry, uid: Option<u32>) -> AuditEntry {
-    let side = |of: fn(&api::Difference) -> &Option<String>| {
-        let pairs = entry
-            .differences
-            .iter()
-            .filter_map(|d| Some((&d.path, of(d).as_ref()?)));
-        let pairs: BTreeMap<&String, &String> = pairs.collect();
-        serde_json::to_string(&pairs).ok()
-    };
+pub(crate) fn kept(entry: &api::AuditEntry, uid: Option<u32>) -> AuditEntry {
     let actor = match (entry.actor.as_str(), uid) {
         ("policy", None) => Actor::Policy {
             name: "policy".to_owned(),
@@ -277,28 +321,37 @@ fn kept(entry: &api::AuditEntry, uid: Option<u32>) -> AuditEntry {
         actor,
         action: entry.action.clone(),
         service: entry.service.clone(),
-        from: side(|d| &d.from),
-        to: side(|d| &d.to),
+        differences: entry
+            .differences
+            .iter()
+            .map(|of| Difference {
+                path: of.path.clone(),
+                from: of.from.clone(),
+                to: of.to.clone(),
+            })
+            .collect(),
+        left_out: entry.left_out,
         reason: entry.reason.clone(),
         dry_run: false,
     }
 }
 
+/// A deed as it will be told once it was kept.
+pub(crate) fn as_kept(entry: &api::AuditEntry, uid: Option<u32>) -> api::AuditEntry {
+    told(bonsai_history::AuditRow {
+        id: entry.id,
+        entry: kept(entry, uid).shortened(),
+        problem: None,
+    })
+}
+
 /// A deed as it is told.
 pub(crate) fn told(row: bonsai_history::AuditRow) -> api::AuditEntry {
     let entry = row.entry;
-    let side = |text: Option<String>| -> BTreeMap<String, String> {
-        text.and_then(|text| serde_json::from_str(&text).ok())
-            .unwrap_or_default()
-    };
-    let (from, to) = (side(entry.from), side(entry.to));
-    let mut paths: Vec<String> = from.keys().chain(to.keys()).cloned().collect();
-    paths.sort_unstable();
-    paths.dedup();
-    let differences = paths.into_iter().map(|path| api::Difference {
-        from: from.get(&path).cloned(),
-        to: to.get(&path).cloned(),
-        path,
+    let differences = entry.differences.into_iter().map(|of| api::Difference {
+        path: of.path,
+        from: of.from,
+        to: of.to,
     });
     let (actor, pid) = match entry.actor {
         Actor::User { uid, name, pid, .. } => (name.unwrap_or_else(|| format!("uid {uid}")), pid),
@@ -321,6 +374,8 @@ pub(crate) fn told(row: bonsai_history::AuditRow) -> api::AuditEntry {
         revision: entry.revision,
         service: entry.service,
         differences: differences.collect(),
+        left_out: entry.left_out,
+        problem: row.problem,
         reason: entry.reason,
     }
 }

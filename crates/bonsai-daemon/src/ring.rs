@@ -16,7 +16,9 @@
 //! 3. Whoever got an answer to a change finds it in force: it is enforced before it is answered.
 //! 4. Nothing here is waited for by a service. When the daemon ends, however it ends, limits stay
 //!    as they are; the next one takes them over.
-//! 5. The wall clock is for people: only the ends of changes that outlive a restart, and the
+//! 5. Nothing here waits for a disk, a socket or a name service: those have threads of their own (`keeping`, `watched_files`,
+//!    `links`, `placed`, `look::theirs`).
+//! 6. The wall clock is for people: only the ends of changes that outlive a restart, and the
 //!    dates in answers, depend on it.
 
 mod ask;
@@ -41,7 +43,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use crate::desired::Desired;
 use crate::enforce::{Enforcer, Outcome};
 use crate::files::Files;
-use crate::keeping::{Keeping, Written};
+use crate::keeping::{Keeping, Noted, Trail, Written};
 use crate::links::Orders;
 use crate::look::Looker;
 use crate::past::Past;
@@ -51,6 +53,7 @@ use crate::plan::plan;
 use crate::who::Who;
 
 pub(crate) use ask::{Ask, Asked, Back, Wish};
+pub(crate) use further::Saved;
 
 /// What happens.
 #[derive(Debug)]
@@ -63,6 +66,10 @@ pub(crate) enum Event {
     Show(u64),
     /// Somebody who reads the past has met damage.
     Damaged,
+    /// The configuration file was changed.
+    File(Box<anyhow::Result<api::Config>>),
+    /// The process of the machine's daemon beside this one, if there is one.
+    Above(Option<i32>),
     /// Whoever keeps interfaces has something to tell: what was done, and what about it.
     Told(Vec<(&'static str, String)>),
     /// It is to end.
@@ -72,10 +79,18 @@ pub(crate) enum Event {
 /// What an answer is sent to.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
+/// The end of the daemon before this one, as far as it is known.
+#[derive(Debug)]
+pub(crate) struct Before {
+    /// Entries of the audit trail that its database may lack.
+    pub(crate) trail: Trail,
+    /// Problems, in words.
+    pub(crate) notes: Vec<String>,
+}
+
 /// All that is owned.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    files: Files,
     desired: Desired,
     policy: Policy,
     planned: Arc<bonsai_policy::Config>,
@@ -106,6 +121,8 @@ pub(crate) struct Ring {
     /// Said once, and shown until it is over.
     notes: BTreeMap<&'static str, String>,
     audits: audit::Audits,
+    /// Entries that are to be kept with the change that they are of, or by themselves.
+    noted: Vec<Noted>,
     past: Past,
     publish: watch::Sender<Arc<Picture>>,
     attended_ns: Arc<AtomicU64>,
@@ -117,13 +134,14 @@ pub(crate) struct Ring {
     unfit: BTreeMap<Arc<str>, String>,
     /// The last time that what moves slowly was looked at, monotonic ns.
     slow_ns: u64,
-    above_ns: u64,
     /// The way to the disk of changes that survive a restart.
     keeping: Keeping,
     /// When a period has begun last, monotonic ns.
     beat_ns: Arc<AtomicU64>,
     /// When those who may not change everything have made changes lately.
     changes: BTreeMap<u32, Vec<Instant>>,
+    /// The same of changes that were only tried.
+    tries: BTreeMap<u32, Vec<Instant>>,
     /// The clocks at the last look at them, ms: the wall's, and one that is never set.
     clocks: (i64, i64),
     /// What new services begin with.
@@ -155,8 +173,8 @@ impl Ring {
         looker: Looker,
         enforcers: Vec<Box<dyn Enforcer>>,
         links: Option<Orders>,
-        past: Past,
-        notes: &[String],
+        mut past: Past,
+        Before { trail, mut notes }: Before,
     ) -> anyhow::Result<(Self, Published)> {
         let config = Arc::new(desired.effective().clone());
         let planned = plan(&config).map_err(anyhow::Error::msg)?;
@@ -180,9 +198,20 @@ impl Ring {
             health: Health::default(),
             qos: Arc::default(),
         };
-        let keeping = Keeping::start(files.clone(), desired.revision())?;
+        let trail = past.complete(trail);
+        let (last, problems) = past.recall(&files.state, &mut policy);
+        notes.extend(problems);
+        let left = trail.entries.iter().map(|noted| noted.entry.clone());
+        let audits = audit::Audits::new(last.max(trail.last()), left);
+        let trail = Trail {
+            ids: last.max(trail.last()),
+            ..trail
+        };
+        let kept = desired.kept().clone();
+        let (further, problem) = further::Further::open(&files.state)?;
+        notes.extend(problem);
+        let keeping = Keeping::start(files, kept, trail, past.writer())?;
         let (publish, pictures) = watch::channel(Arc::new(empty));
-        let audits = audit::Audits::new(Past::recall(&files.state, &mut policy));
         let published = Published {
             attended_ns: Arc::default(),
             pictures,
@@ -192,10 +221,8 @@ impl Ring {
             beat_ns: Arc::new(AtomicU64::new(bonsai_services::observe::monotonic_ns())),
         };
         let notes = (!notes.is_empty()).then(|| ("start", notes.join("; ")));
-        let further = further::Further::open(&files.state);
         let outsiders = looker.outsiders().cloned();
         let mut ring = Self {
-            files,
             desired,
             policy,
             planned,
@@ -217,6 +244,7 @@ impl Ring {
             health: Health::default(),
             notes: notes.into_iter().collect(),
             audits,
+            noted: Vec::new(),
             past,
             publish,
             attended_ns: Arc::clone(&published.attended_ns),
@@ -225,10 +253,10 @@ impl Ring {
             further,
             unfit: BTreeMap::new(),
             slow_ns: 0,
-            above_ns: 0,
             keeping,
             beat_ns: Arc::clone(&published.beat_ns),
             changes: BTreeMap::new(),
+            tries: BTreeMap::new(),
             clocks: tick::clocks(),
             initial: initial::Initial::default(),
         };
@@ -247,8 +275,12 @@ impl Ring {
             Event::Show(_) => drop(self.show()),
             Event::Damaged => self.past.check(),
             Event::Told(told) => self.told(told),
+            Event::File(read) => self.file(*read),
+            Event::Above(pid) => self.above(pid),
             Event::Stop => self.ended = true,
         }
+        // Entries of changes are on their way with these.
+        self.keeping.note(std::mem::take(&mut self.noted));
     }
 
     /// Runs until it is to end: an event as it comes, and a tick each period. Periods that were
@@ -270,6 +302,7 @@ impl Ring {
             }
         }
         self.withdraw_initial();
+        self.keeping.end();
         self.past.end(&self.policy);
     }
 }

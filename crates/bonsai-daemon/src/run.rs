@@ -5,18 +5,20 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context;
 use bonsai_api::Config;
+use bonsai_history::Writer;
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::Services;
 use listenfd::ListenFd;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::desired::Desired;
 use crate::enforce::{Enforcer, Limits, Pooled, Uplinks};
@@ -24,11 +26,14 @@ use crate::files::{Files, SYSTEM_FOLDER, be_the_one, read_config, socket_path};
 use crate::http::{App, Doors, Tokens};
 use crate::look::{Looker, Others};
 use crate::past::Past;
-use crate::ring::{Event, Ring};
+use crate::ring::{Before, Event, Ring};
 use bonsai_services::observe::unix_ms;
 
 /// What may be waiting for the owner.
 const QUEUE: usize = 1024;
+
+/// The longest that the end takes; [`crate::keeping`] and the history have their own, shorter times.
+const END: Duration = Duration::from_secs(15);
 
 /// It is looked so often whether all threads are there.
 const LOOK: Duration = Duration::from_millis(500);
@@ -75,7 +80,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let services = Services::open()?;
     let running = be_the_one(services.folder())?;
     let files = Files::new(path.clone(), &config)?;
-    let (kept, mut notes) = files.kept();
+    let (kept, trail, mut notes) = files.kept()?;
     let (desired, left_out) = Desired::new(&config, kept, crate::plan::check)
         .map_err(|e| Refusal::input(e.to_string()))?;
     notes.extend(left_out);
@@ -94,6 +99,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             format!("{}: cannot be opened to users", services.folder().display())
         })?;
     }
+    let is_passed = passed.is_some();
+    let bound = Bound((!is_passed).then_some(&*socket));
+    let listener = match passed {
+        Some(listener) => listener,
+        None => crate::http::bind(&socket)?,
+    };
     let mut enforcers: Vec<Box<dyn Enforcer>> = Vec::new();
     if config.daemon.pool {
         enforcers.push(Box::new(Pooled::default()));
@@ -109,9 +120,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let (links, keeper) = links.transpose()?.unzip();
     let outsiders = links
         .clone()
-        .map(|links| crate::placed::start(folder, links));
+        .map(|links| crate::placed::start(folder.clone(), links));
     let (outsiders, minder) = outsiders.transpose()?.unzip();
     let past = Past::open(&state, &config.history);
+    let history = past.writer().as_ref().map(Arc::downgrade);
+    let watched = crate::watched_files::start(files.clone(), folder.clone(), events.clone())?;
     let (ring, published) = Ring::new(
         files,
         desired,
@@ -119,7 +132,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         enforcers,
         links.clone(),
         past,
-        &notes,
+        Before { trail, notes },
     )?;
     let app = Arc::new(App {
         published,
@@ -149,36 +162,78 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         .enable_all()
         .max_blocking_threads(BESIDE)
         .build()?;
-    let is_passed = passed.is_some();
     let threads = Threads {
         ring: &owner,
-        others: [("outsiders", minder.as_ref()), ("links", keeper.as_ref())],
+        others: [
+            ("outsiders", minder.as_ref()),
+            ("links", keeper.as_ref()),
+            ("files", Some(&watched)),
+        ],
+        history,
     };
+    // A signal that comes before all is ready counts, too.
+    let ends = runtime.block_on(async { Ends::new() });
+    let mut ends = ends?;
     let served = runtime.block_on(async {
-        // A signal that comes before all is ready counts, too.
-        let ends = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
-        let [terminate, interrupt] = ends;
-        let ends = (terminate?, interrupt?);
-        serve(&app, &socket, passed, options).await?;
-        end(&app, &threads, ends).await
+        let at = (!is_passed).then_some(&*socket);
+        serve(&app, at, listener, options).await?;
+        end(&app, &threads, &mut ends).await
     });
-    let _ = events.send(Event::Stop);
-    let ended = owner.join();
-    if let (Some(outsiders), Some(minder)) = (outsiders, minder) {
-        outsiders.end();
-        let _ = minder.join();
-    }
-    if let (Some(links), Some(keeper)) = (links, keeper) {
-        links.end();
-        let _ = keeper.join();
-    }
-    // One that was passed belongs to whoever will start the next daemon when it is asked.
-    if !is_passed {
-        let _ = std::fs::remove_file(&socket);
-    }
+    let (done, ending) = oneshot::channel();
+    let last = move || {
+        let _ = events.send(Event::Stop);
+        let ended = owner.join();
+        if let (Some(outsiders), Some(minder)) = (outsiders, minder) {
+            outsiders.end();
+            let _ = minder.join();
+        }
+        if let (Some(links), Some(keeper)) = (links, keeper) {
+            links.end();
+            let _ = keeper.join();
+        }
+        let _ = done.send(ended.is_ok());
+    };
+    thread::Builder::new()
+        .name("ending".to_owned())
+        .spawn(last)?;
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = ending => Ok(ended.unwrap_or(false)),
+            () = ends.next() => Err("it was told to end once more"),
+            () = tokio::time::sleep(END) => Err("what is to be written has not been written in time"),
+        }
+    });
+    // Requests that wait for a disk would be waited for otherwise.
+    runtime.shutdown_background();
+    drop(bound);
     drop(running);
     served?;
-    ended.map_err(|_| anyhow::anyhow!("the owner of all that changes has failed"))
+    match ended {
+        Ok(true) => Ok(()),
+        Ok(false) => anyhow::bail!("the owner of all that changes has failed"),
+        Err(why) => anyhow::bail!(
+            "ended before all was written, for {why}: limits stay in force; what was not confirmed as kept may be lost"
+        ),
+    }
+}
+
+/// Signals that end the daemon.
+struct Ends(Signal, Signal);
+
+impl Ends {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self(
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        ))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
+    }
 }
 
 /// Where other users have their runtime directories, for a daemon of the whole machine: root's, unless it has one
@@ -207,6 +262,17 @@ fn others(places: Vec<PathBuf>, services: &Services) -> anyhow::Result<Option<Ot
     ))
 }
 
+/// The name of a socket that this daemon has opened, which ends with it. A passed socket belongs to the service manager.
+struct Bound<'a>(Option<&'a Path>);
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 /// Each service of others and each connection costs a descriptor. Without more of them, some are not seen.
 fn open_more() {
     let mut limit = getrlimit(Resource::Nofile);
@@ -216,20 +282,15 @@ fn open_more() {
 
 async fn serve(
     app: &Arc<App>,
-    socket: &Path,
-    passed: Option<UnixListener>,
+    at: Option<&Path>,
+    listener: UnixListener,
     options: &Options,
 ) -> anyhow::Result<()> {
     app.doors.answer_with(crate::http::router(app));
-    let mut said = match passed {
-        Some(listener) => {
-            app.doors.take_unix(listener)?;
-            "listens on the socket that it was started with".to_owned()
-        }
-        None => {
-            app.doors.open_unix(socket)?;
-            format!("listens on {}", socket.display())
-        }
+    app.doors.take_unix(listener)?;
+    let mut said = match at {
+        None => "listens on the socket that it was started with".to_owned(),
+        Some(socket) => format!("listens on {}", socket.display()),
     };
     let api = &app.config.api;
     if let Some(listen) = &api.listen {
@@ -267,7 +328,9 @@ async fn serve(
 /// Threads that never end before the daemon does.
 struct Threads<'a> {
     ring: &'a JoinHandle<()>,
-    others: [(&'static str, Option<&'a JoinHandle<()>>); 2],
+    others: [(&'static str, Option<&'a JoinHandle<()>>); 3],
+    /// The thread that writes points and the audit trail, as long as it is wanted.
+    history: Option<Weak<Writer>>,
 }
 
 impl Threads<'_> {
@@ -278,7 +341,10 @@ impl Threads<'_> {
             .iter()
             .filter(|(_, thread)| thread.is_some_and(JoinHandle::is_finished));
         let ring = self.ring.is_finished().then_some("ring");
+        let history = self.history.as_ref().and_then(Weak::upgrade);
+        let history = history.filter(|history| history.has_ended());
         ring.or_else(|| others.map(|(name, _)| *name).next())
+            .or(history.map(|_| "history"))
     }
 }
 
@@ -287,16 +353,11 @@ impl Threads<'_> {
 ///
 /// # Errors
 /// Which thread has ended.
-async fn end(
-    app: &App,
-    threads: &Threads<'_>,
-    (mut terminate, mut interrupt): (Signal, Signal),
-) -> anyhow::Result<()> {
+async fn end(app: &App, threads: &Threads<'_>, ends: &mut Ends) -> anyhow::Result<()> {
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = ends.next() => break,
             _ = look.tick() => {}
         }
         let keeping = app
@@ -305,6 +366,9 @@ async fn end(
             .has_changed()
             .is_err()
             .then_some("keeping");
+        if let Some(what) = app.doors.ended() {
+            anyhow::bail!("no connection to {what} is accepted any more: its task has ended");
+        }
         if let Some(name) = threads.ended().or(keeping) {
             anyhow::bail!("the thread {name} has ended, without which nothing is decided or kept");
         }

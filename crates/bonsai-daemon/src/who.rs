@@ -102,9 +102,10 @@ pub(crate) fn owner_may(
     if let Some((name, _)) = limits(before).into_iter().find(changed) {
         return Err(refused(&format!("limits.{name}"), id));
     }
+    let planned = [before, after].map(|config| crate::plan::plan(config).ok());
     for resource in bonsai_units::Resource::ALL {
-        let max = |config: &Config| {
-            let planned = crate::plan::plan(config).ok()?;
+        let max = |planned: &Option<bonsai_policy::Config>| {
+            let planned = planned.as_ref()?;
             let service = planned.services.iter().find(|s| &*s.name == id);
             let named = service.and_then(|service| service.class.as_deref());
             let class = named.unwrap_or(Config::DEFAULT_CLASS);
@@ -112,6 +113,7 @@ pub(crate) fn owner_may(
             let own = service.and_then(|service| service.terms[resource.index()].max);
             own.or_else(|| class?.terms[resource.index()].max)
         };
+        let [before, after] = &planned;
         match (max(before), max(after)) {
             (Some(before), after) if after.is_none_or(|after| after > before) => {
                 return Err(refused(&format!("raising {resource}.max"), id));

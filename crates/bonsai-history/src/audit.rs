@@ -1,6 +1,22 @@
 //! Who changed what, when, from what to what, and why.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
+
+/// The name of the member that says how many differences were left out of a column.
+const MORE: &str = "…";
+
+/// One thing that a change made different.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The thing, such as `services.vod.send.max`.
+    pub path: String,
+    /// Value before; none where it was not there.
+    pub from: Option<String>,
+    /// Value now; none where it is not there any more.
+    pub to: Option<String>,
+}
 
 /// Who changed something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -72,10 +88,10 @@ pub struct AuditEntry {
     pub action: String,
     /// To which service or group; none where it was to the whole.
     pub service: Option<String>,
-    /// What was before, as JSON or in words.
-    pub from: Option<String>,
-    /// What is now, likewise.
-    pub to: Option<String>,
+    /// From what to what.
+    pub differences: Vec<Difference>,
+    /// Differences that there was no room for ([`AuditEntry::MOST_BYTES`]).
+    pub left_out: u64,
     /// Why, in words.
     pub reason: String,
     /// Whether it was only shown.
@@ -90,6 +106,9 @@ pub struct AuditRow {
     /// What it says.
     #[serde(flatten)]
     pub entry: AuditEntry,
+    /// Why a part of it cannot be read, in words; the rest is as it was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// Which entries: all that every named thing holds for, newest first.
@@ -136,6 +155,38 @@ pub(crate) struct Columns {
 }
 
 impl AuditEntry {
+    /// The most bytes of the differences of an entry: those of some thousand services.
+    pub const MOST_BYTES: usize = 128 << 10;
+
+    /// The longest text of an entry: longer ones end with an ellipsis.
+    const LONGEST_TEXT: usize = 16 << 10;
+
+    /// The entry as it is kept: texts that nothing but people read are cut, and differences that are too many are left
+    /// out and counted, each as a whole.
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        let texts = self.service.iter_mut();
+        for text in texts.chain([&mut self.reason, &mut self.action]) {
+            cut(text, Self::LONGEST_TEXT);
+        }
+        let mut bytes = 0;
+        let mut fits = 0;
+        for difference in &mut self.differences {
+            let values = [&mut difference.from, &mut difference.to];
+            for value in values.into_iter().flatten() {
+                cut(value, Self::LONGEST_TEXT);
+            }
+            bytes += difference.bytes();
+            if bytes > Self::MOST_BYTES {
+                break;
+            }
+            fits += 1;
+        }
+        self.left_out += (self.differences.len() - fits) as u64;
+        self.differences.truncate(fits);
+        self
+    }
+
     pub(crate) fn columns(&self) -> Columns {
         let mut columns = Columns::default();
         let named = |columns: &mut Columns, kind: &str, name: Option<&String>| {
@@ -176,9 +227,88 @@ impl AuditEntry {
 
     /// About how many bytes it is.
     pub(crate) fn bytes(&self) -> usize {
-        let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let texts = [&self.service, &self.from, &self.to];
-        200 + self.action.len() + self.reason.len() + texts.into_iter().map(optional).sum::<usize>()
+        let differences = self.differences.iter().map(Difference::bytes);
+        let service = self.service.as_ref().map_or(0, String::len);
+        200 + self.action.len() + self.reason.len() + service + differences.sum::<usize>()
+    }
+
+    /// The columns `before` and `after`: an object of JSON each.
+    pub(crate) fn sides(&self) -> [Option<String>; 2] {
+        let more = format!("and {} more", self.left_out);
+        let sides: [fn(&Difference) -> &Option<String>; 2] = [|d| &d.from, |d| &d.to];
+        sides.map(|of| {
+            let pairs = self.differences.iter();
+            let pairs = pairs.filter_map(|d| Some((d.path.as_str(), of(d).as_deref()?)));
+            let mut pairs: BTreeMap<&str, &str> = pairs.collect();
+            if self.left_out > 0 {
+                pairs.insert(MORE, &more);
+            }
+            // An object of texts always has a form as JSON.
+            (!pairs.is_empty())
+                .then(|| serde_json::to_string(&pairs).ok())
+                .flatten()
+        })
+    }
+}
+
+impl Difference {
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        let value = |of: &Option<String>| {
+            of.as_ref()
+                .map_or(0, |text| self.path.len() + text.len() + 8)
+        };
+        value(&self.from) + value(&self.to)
+    }
+}
+
+/// Cuts a text that people read.
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.push('…');
+    }
+}
+
+/// Differences of the columns `before` and `after`, how many were left out, and why some cannot be read.
+pub(crate) fn differences(sides: [Option<String>; 2]) -> (Vec<Difference>, u64, Option<String>) {
+    let (mut found, mut left_out, mut problem) = (BTreeMap::<_, Difference>::new(), 0, None);
+    for (text, is_after) in sides.into_iter().zip([false, true]) {
+        let Some(text) = text else { continue };
+        let (mut pairs, why) = pairs(&text);
+        problem = problem.or(why);
+        let more = pairs.remove(MORE);
+        let more = more.and_then(|text| text.split(' ').nth(1)?.parse().ok());
+        left_out = left_out.max(more.unwrap_or(0));
+        for (path, value) in pairs {
+            let of = found.entry(path).or_default();
+            *(if is_after { &mut of.to } else { &mut of.from }) = Some(value);
+        }
+    }
+    let all = found
+        .into_iter()
+        .map(|(path, of)| Difference { path, ..of });
+    (all.collect(), left_out, problem)
+}
+
+/// The pairs of a column. Earlier versions cut a long text in its middle: what stands before the cut is read.
+fn pairs(text: &str) -> (BTreeMap<String, String>, Option<String>) {
+    let error = match serde_json::from_str(text) {
+        Ok(pairs) => return (pairs, None),
+        Err(error) => error,
+    };
+    let whole = |end: usize| serde_json::from_str(&format!("{}}}", &text[..end])).ok();
+    let ends = text.rmatch_indices(",\"").map(|(at, _)| at);
+    let cut = text.ends_with('…');
+    match cut.then(|| ends.take(64).find_map(whole)).flatten() {
+        Some(pairs) => {
+            let why = "more was different: an earlier version of this program cut the entry off";
+            (pairs, Some(why.to_owned()))
+        }
+        None => {
+            let why = format!("its differences cannot be read as they are kept: {error}");
+            (BTreeMap::new(), Some(why))
+        }
     }
 }
 
@@ -213,5 +343,39 @@ impl Columns {
             "timer" => Via::Timer,
             _ => Via::Socket,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(path: &str, value: &str) -> Difference {
+        Difference {
+            path: path.to_owned(),
+            from: None,
+            to: Some(value.to_owned()),
+        }
+    }
+
+    #[test]
+    fn what_stands_before_a_cut_is_read_and_the_cut_is_said() {
+        let cut = r#"{"a":"1","b,\"c":"2","d":"3…"#.to_owned();
+        let (found, _, problem) = differences([None, Some(cut)]);
+        assert_eq!(found, [pair("a", "1"), pair("b,\"c", "2")]);
+        assert!(problem.expect("a problem").contains("cut"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_a_problem_and_not_nothing() {
+        for text in ["", "{", "[1]", r#"{"a":1}"#] {
+            let (found, _, problem) = differences([None, Some(text.to_owned())]);
+            assert_eq!(found, []);
+            assert!(
+                problem.expect("a problem").contains("cannot be read"),
+                "{text}"
+            );
+        }
+        assert_eq!(differences([None, None]), (Vec::new(), 0, None));
     }
 }

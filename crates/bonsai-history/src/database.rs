@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,10 @@ const APPLICATION: i32 = 0x426e_7369;
 /// Bytes of a page. Blocks of a service and minute have a few hundred bytes; pages of this
 /// size lose little at their ends, and a tick dirties few of them.
 pub(crate) const PAGE: u64 = 8192;
+
+/// A link to another file is not followed, and a pipe not waited for.
+pub(crate) const NO_LINK: i32 =
+    (rustix::fs::OFlags::NOFOLLOW.bits() | rustix::fs::OFlags::NONBLOCK.bits()).cast_signed();
 
 /// Damaged files of a name that are kept.
 const DAMAGED_KEPT: usize = 2;
@@ -40,10 +44,26 @@ pub(crate) struct MovedAside {
 pub(crate) fn make_folder(folder: &Path) -> Result<PathBuf, Error> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| Error::file(folder, error))?;
+    let meta = fs::metadata(folder).map_err(|error| Error::file(folder, error))?;
+    check_owner(folder, &meta)?;
     restrict(folder, 0o700)?;
     folder
         .canonicalize()
         .map_err(|error| Error::file(folder, error))
+}
+
+/// Refuses a file or folder of another user than this process' and root: its content would be theirs.
+fn check_owner(path: &Path, meta: &fs::Metadata) -> Result<(), Error> {
+    let own = rustix::process::geteuid().as_raw();
+    if meta.uid() == own || meta.uid() == 0 {
+        return Ok(());
+    }
+    let text = format!(
+        "it belongs to user {}, and has to be user {own}'s",
+        meta.uid()
+    );
+    let error = std::io::Error::new(std::io::ErrorKind::PermissionDenied, text);
+    Err(Error::file(path, error))
 }
 
 /// Takes the rights of others away, where they have any.
@@ -97,11 +117,17 @@ enum Found {
 /// What the file is, from its first bytes: nothing is touched, not even by SQLite. Of our
 /// files they are always up to date, because the WAL comes after them ([`create`]).
 fn look(path: &Path, known: i32) -> Result<Found, Error> {
-    let file = match File::open(path) {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(NO_LINK)
+        .open(path);
+    let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(error) => return Err(Error::file(path, error)),
     };
+    let meta = file.metadata().map_err(|error| Error::file(path, error))?;
+    check_owner(path, &meta)?;
     let mut header = Vec::new();
     let read = file.take(100).read_to_end(&mut header);
     read.map_err(|error| Error::file(path, error))?;

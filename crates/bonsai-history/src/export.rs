@@ -100,6 +100,15 @@ pub const COLUMNS: [Column; 22] = [
     column("waits_per_s", "1/s", "the same per observed second"),
 ];
 
+/// The outcome of an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Rows.
+    pub rows: u64,
+    /// Blocks that could not be read, and are gaps.
+    pub damaged: u64,
+}
+
 /// A row of an export.
 #[derive(Clone, Copy, Debug)]
 struct Line<'a> {
@@ -141,17 +150,18 @@ pub(crate) fn export<'o>(
     format: Format,
     out: impl Write + Send + 'o,
     mut ask: impl FnMut(&Piece<'_>) -> Result<Rows, Error>,
-) -> Result<u64, Error> {
+) -> Result<Exported, Error> {
     let mut sink: Box<dyn Sink + 'o> = match format {
         Format::Csv => Box::new(csv::Csv::new(out)?),
         Format::Parquet => Box::new(parquet::Parquet::new(out)?),
     };
     let mut names = HashMap::new();
-    let mut written = 0;
+    let mut done = Exported::default();
     let mut piece = Piece::first(what);
     loop {
         let rows = ask(&piece)?;
         names.extend(rows.names);
+        done.damaged += rows.damaged;
         for (service, resource, slot) in &rows.slots {
             let Some(service) = names.get(service) else {
                 continue;
@@ -161,7 +171,7 @@ pub(crate) fn export<'o>(
                 resource: *resource,
                 slot,
             })?;
-            written += 1;
+            done.rows += 1;
         }
         match rows.next {
             Some(next) => piece = piece.after(next),
@@ -169,5 +179,5 @@ pub(crate) fn export<'o>(
         }
     }
     sink.end()?;
-    Ok(written)
+    Ok(done)
 }

@@ -25,7 +25,7 @@ use crate::records::{self, Blob, Records};
 
 /// The longest time between two attempts.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Bytes of audit entries that wait in memory; one has less than 100 kB.
+/// Bytes of audit entries that wait in memory; one has less than 200 kB.
 const QUEUE_BYTES: usize = 8 << 20;
 /// Sentences on files that were moved aside which are kept.
 const NOTES: usize = 8;
@@ -76,6 +76,8 @@ pub struct Status {
     pub points_bytes: (u64, u64, u64),
     /// The same of `audit.sqlite`.
     pub records_bytes: (u64, u64, u64),
+    /// The highest of the numbers that entries were handed in with and are on disk.
+    pub stored: u64,
     /// Damaged files that were moved aside since the start, each in a sentence.
     pub notes: Vec<String>,
 }
@@ -144,7 +146,8 @@ pub struct History {
     lock: Option<Lock>,
     points: Keeper<Points>,
     records: Keeper<Records>,
-    audit: VecDeque<AuditEntry>,
+    audit: VecDeque<(Option<u64>, AuditEntry)>,
+    stored: u64,
     state: BTreeMap<String, Option<Blob>>,
     counters: Counters,
     notes: Vec<String>,
@@ -169,6 +172,7 @@ impl History {
             points: Keeper::new(),
             records: Keeper::new(),
             audit: VecDeque::new(),
+            stored: 0,
             state: BTreeMap::new(),
             counters: Counters::default(),
             notes: Vec::new(),
@@ -268,9 +272,19 @@ impl History {
     /// Appends to the audit trail; on disk when this returns, unless [`Status::records`] is off:
     /// then it waits in memory.
     pub fn audit(&mut self, entry: AuditEntry) {
-        self.audit.push_back(records::shortened(entry));
-        let bytes =
-            |audit: &VecDeque<AuditEntry>| audit.iter().map(AuditEntry::bytes).sum::<usize>();
+        self.append(None, entry);
+    }
+
+    /// The same for an entry that has its number already: one that is there is left alone.
+    pub fn audit_as(&mut self, id: u64, entry: AuditEntry) {
+        self.append(Some(id), entry);
+    }
+
+    pub(crate) fn append(&mut self, id: Option<u64>, entry: AuditEntry) {
+        self.audit.push_back((id, entry.shortened()));
+        let bytes = |audit: &VecDeque<(Option<u64>, AuditEntry)>| {
+            audit.iter().map(|(_, entry)| entry.bytes()).sum::<usize>()
+        };
         while self.audit.len() > self.options.audit_queue || bytes(&self.audit) > QUEUE_BYTES {
             self.audit.pop_front();
             self.counters.dropped_audit += 1;
@@ -292,11 +306,13 @@ impl History {
     }
 
     /// Named bytes: those that wait, or those on disk.
-    #[must_use]
-    pub fn get(&self, key: &str) -> Option<Blob> {
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn get(&self, key: &str) -> Result<Option<Blob>, Error> {
         match self.state.get(key) {
-            Some(waiting) => waiting.clone(),
-            None => crate::Reader::new(&self.folder).get(key).ok().flatten(),
+            Some(waiting) => Ok(waiting.clone()),
+            None => crate::Reader::new(&self.folder).get(key),
         }
     }
 
@@ -324,10 +340,14 @@ impl History {
         for _ in 0..2 {
             let mut audit = std::mem::take(&mut self.audit);
             let mut state = std::mem::take(&mut self.state);
+            let last = audit.iter().filter_map(|(id, _)| *id).max();
             let done = match self.records() {
                 Some(records) => write(records, &mut audit, &mut state),
                 None => Ok(()),
             };
+            if audit.is_empty() {
+                self.stored = self.stored.max(last.unwrap_or(0));
+            }
             self.audit = audit;
             self.state = state;
             match done {
@@ -356,6 +376,7 @@ impl History {
             records: self.records.state(),
             counters,
             points_bytes: self.points.open.as_ref().map_or((0, 0, 0), Points::bytes),
+            stored: self.stored,
             records_bytes: self.records.open.as_ref().map_or((0, 0, 0), Records::bytes),
             notes: self.notes.clone(),
         }
@@ -371,7 +392,7 @@ impl History {
 /// Writes all that waits; what was not reached stays.
 fn write(
     records: &mut Records,
-    audit: &mut VecDeque<AuditEntry>,
+    audit: &mut VecDeque<(Option<u64>, AuditEntry)>,
     state: &mut BTreeMap<String, Option<Blob>>,
 ) -> Result<(), Error> {
     if !audit.is_empty() {

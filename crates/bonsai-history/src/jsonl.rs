@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::audit::AuditEntry;
-use crate::database::{beside, restrict};
+use crate::database::{NO_LINK, beside, restrict};
 use crate::error::Error;
 
 /// A file that entries are appended to, one JSON object a line, each on disk when
@@ -91,6 +91,7 @@ fn open(path: &Path) -> Result<(File, u64), Error> {
     let failed = |error| Error::file(path, error);
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
+    options.custom_flags(NO_LINK);
     let mut file = options.open(path).map_err(failed)?;
     restrict(path, 0o600)?;
     let mut bytes = file.metadata().map_err(failed)?.len();

@@ -48,10 +48,10 @@ mod reader;
 mod records;
 mod writer;
 
-pub use audit::{Actor, AuditEntry, AuditFilter, AuditRow, Via};
+pub use audit::{Actor, AuditEntry, AuditFilter, AuditRow, Difference, Via};
 pub use codec::{DecodeError, Level};
 pub use error::Error;
-pub use export::{COLUMNS, Column, Export, Format};
+pub use export::{COLUMNS, Column, Export, Exported, Format};
 pub use history::{Counters, History, State, Status};
 pub use jsonl::AuditLog;
 pub use model::{Point, Sample, Tick};

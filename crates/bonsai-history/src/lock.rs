@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::database::NO_LINK;
 use crate::error::Error;
 
 /// A lock that the kernel drops with its holder, however that ends.
@@ -24,7 +25,7 @@ impl Lock {
         let path = folder.join("history.lock");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let opened = options.mode(0o600).open(&path);
+        let opened = options.mode(0o600).custom_flags(NO_LINK).open(&path);
         let mut file = opened.map_err(|error| Error::file(&path, error))?;
         if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if error != rustix::io::Errno::WOULDBLOCK {

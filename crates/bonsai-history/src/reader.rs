@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction};
 use crate::audit::{AuditFilter, AuditRow};
 use crate::codec::{Block, Level, entries};
 use crate::error::Error;
-use crate::export::{self, Export, Format};
+use crate::export::{self, Export, Exported, Format};
 use crate::points::{self, SERVICE_BITS, TABLES, TOTAL, key};
 use crate::query::{Bins, Query, Series, Which, level_for, step_for};
 use crate::records::{self, Blob};
@@ -54,7 +54,7 @@ impl Source {
         &mut self,
         question: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        let found = fs::metadata(&self.path).map_err(|error| match error.kind() {
+        let found = fs::symlink_metadata(&self.path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Error::Absent {
                 path: self.path.clone(),
             },
@@ -88,8 +88,14 @@ impl Source {
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    // The way to the folder may have links, the file is none.
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    let whole = folder.zip(path.file_name());
+    let whole = whole.map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name));
+    let connection = Connection::open_with_flags(whole, flags)?;
     connection.busy_timeout(Duration::from_secs(1))?;
     connection.execute_batch(
         "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA cache_size = -8192;",
@@ -176,7 +182,7 @@ impl Reader {
     }
 
     /// Writes points out. The database is read in pieces, so that a slow `out` does not keep
-    /// the writer from its work. Returns the number of rows.
+    /// the writer from its work.
     ///
     /// # Errors
     /// The database cannot be read, or `out` not be written.
@@ -185,7 +191,7 @@ impl Reader {
         what: &Export,
         format: Format,
         out: impl Write + Send,
-    ) -> Result<u64, Error> {
+    ) -> Result<Exported, Error> {
         let mut source = self.points.borrow_mut();
         export::export(what, format, out, |piece| {
             source.ask(|transaction| piece.read(transaction))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior};
 
-use crate::audit::{AuditEntry, AuditFilter, AuditRow, Columns};
+use crate::audit::{AuditEntry, AuditFilter, AuditRow, Columns, differences};
 use crate::database::{self, Kind, MovedAside};
 use crate::error::Error;
 use crate::options::Options;
@@ -23,10 +23,8 @@ const KIND: Kind = Kind {
 const WAL: u64 = 1 << 20;
 /// The longest name of named bytes.
 const LONGEST_KEY: usize = 128;
-/// The longest text of an entry: longer ones end with an ellipsis.
-const LONGEST_TEXT: usize = 16 << 10;
 /// Entries that are removed at a time.
-const REMOVED: u32 = 64;
+const REMOVED: u32 = 8;
 
 /// Named bytes, and the version that their writer gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,15 +64,15 @@ impl Records {
         })
     }
 
-    /// Appends entries, all or none of them.
+    /// Appends entries, all or none of them; entries with a number that is there are left out.
     pub(crate) fn append<'a>(
         &mut self,
-        entries: impl IntoIterator<Item = &'a AuditEntry>,
+        entries: impl IntoIterator<Item = &'a (Option<u64>, AuditEntry)>,
     ) -> Result<(), Error> {
         let most = self.audit_bytes;
         self.change(|transaction| {
-            for entry in entries {
-                insert(transaction, entry)?;
+            for (id, entry) in entries {
+                insert(transaction, *id, entry)?;
             }
             bound(transaction, most)
         })
@@ -172,11 +170,16 @@ pub(crate) fn refuse(key: &str, blob: &Blob, most: u64) -> Result<(), Error> {
     Ok(())
 }
 
-fn insert(transaction: &Transaction<'_>, entry: &AuditEntry) -> rusqlite::Result<()> {
+fn insert(
+    transaction: &Transaction<'_>,
+    id: Option<u64>,
+    entry: &AuditEntry,
+) -> rusqlite::Result<()> {
     const INSERT: &str =
-        "INSERT INTO audit (revision, unix_ms, actor, uid, name, pid, peer, via, by_name,
+        "INSERT INTO audit (id, revision, unix_ms, actor, uid, name, pid, peer, via, by_name,
         action, service, before, after, reason, dry_run, bytes)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO NOTHING";
     let Columns {
         actor,
         uid,
@@ -187,9 +190,11 @@ fn insert(transaction: &Transaction<'_>, entry: &AuditEntry) -> rusqlite::Result
         via_name,
     } = entry.columns();
     let bytes = i64::try_from(entry.bytes()).unwrap_or(i64::MAX);
-    transaction
+    let [before, after] = entry.sides();
+    let added = transaction
         .prepare_cached(INSERT)?
         .execute(rusqlite::params![
+            id.map(u64::cast_signed),
             entry.revision.cast_signed(),
             entry.unix_ms.cast_signed(),
             actor,
@@ -201,36 +206,22 @@ fn insert(transaction: &Transaction<'_>, entry: &AuditEntry) -> rusqlite::Result
             via_name,
             entry.action,
             entry.service,
-            entry.from,
-            entry.to,
+            before,
+            after,
             entry.reason,
             entry.dry_run,
             bytes,
         ])?;
     transaction
         .prepare_cached("UPDATE size SET audit_bytes = audit_bytes + ?")?
-        .execute([bytes])?;
+        .execute([if added == 0 { 0 } else { bytes }])?;
     Ok(())
 }
 
-/// The entry with texts that are not too long.
-pub(crate) fn shortened(mut entry: AuditEntry) -> AuditEntry {
-    let optional = [&mut entry.service, &mut entry.from, &mut entry.to];
-    let texts = optional.into_iter().flatten();
-    for text in texts.chain([&mut entry.reason, &mut entry.action]) {
-        if text.len() > LONGEST_TEXT {
-            let end = text.floor_char_boundary(LONGEST_TEXT);
-            text.truncate(end);
-            text.push('…');
-        }
-    }
-    entry
-}
-
-/// Removes the oldest entries while there are too many bytes.
+/// Removes the oldest entries while there are too many bytes; the last one stays.
 fn bound(transaction: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
-    const OLDEST: &str =
-        "DELETE FROM audit WHERE id IN (SELECT id FROM audit ORDER BY id LIMIT ?) RETURNING bytes";
+    const OLDEST: &str = "DELETE FROM audit WHERE id IN (SELECT id FROM audit
+            WHERE id < (SELECT max(id) FROM audit) ORDER BY id LIMIT ?) RETURNING bytes";
     loop {
         let bytes: i64 = transaction
             .prepare_cached("SELECT audit_bytes FROM size")?
@@ -241,7 +232,10 @@ fn bound(transaction: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
         let mut oldest = transaction.prepare_cached(OLDEST)?;
         let gone = oldest.query_map([REMOVED], |row| row.get::<_, i64>(0))?;
         let gone = gone.sum::<rusqlite::Result<i64>>()?;
-        let left = if gone == 0 { 0 } else { (bytes - gone).max(0) };
+        if gone == 0 {
+            return Ok(());
+        }
+        let left = (bytes - gone).max(0);
         transaction
             .prepare_cached("UPDATE size SET audit_bytes = ?")?
             .execute([left])?;
@@ -289,8 +283,10 @@ fn row_of(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
         via: row.get(8)?,
         via_name: row.get(9)?,
     };
+    let (differences, left_out, problem) = differences([row.get(12)?, row.get(13)?]);
     Ok(AuditRow {
         id: number(0)?,
+        problem,
         entry: AuditEntry {
             revision: number(1)?,
             unix_ms: number(2)?,
@@ -298,8 +294,8 @@ fn row_of(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
             via: columns.via(),
             action: row.get(10)?,
             service: row.get(11)?,
-            from: row.get(12)?,
-            to: row.get(13)?,
+            differences,
+            left_out,
             reason: row.get(14)?,
             dry_run: row.get(15)?,
         },

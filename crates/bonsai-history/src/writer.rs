@@ -20,7 +20,7 @@ const ATTENTION: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 struct Inbox {
     ticks: VecDeque<Tick>,
-    audit: VecDeque<AuditEntry>,
+    audit: VecDeque<(Option<u64>, AuditEntry)>,
     state: BTreeMap<String, Option<Blob>>,
     /// Ticks, their points and audit entries that found no room.
     dropped: (u64, u64, u64),
@@ -91,6 +91,12 @@ impl Writer {
         &self.folder
     }
 
+    /// The thread has ended before this, so that nothing is written any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Hands in a tick; `false` where the queue was full: it is dropped and counted.
     pub fn try_send(&self, tick: Tick) -> bool {
         let mut inbox = self.shared.inbox();
@@ -108,12 +114,21 @@ impl Writer {
 
     /// Hands in an audit entry; where the queue is full, the oldest is dropped and counted.
     pub fn audit(&self, entry: AuditEntry) {
+        self.append(None, entry);
+    }
+
+    /// The same for an entry that has its number already, see [`History::audit_as`].
+    pub fn audit_as(&self, id: u64, entry: AuditEntry) {
+        self.append(Some(id), entry);
+    }
+
+    fn append(&self, id: Option<u64>, entry: AuditEntry) {
         let mut inbox = self.shared.inbox();
         if inbox.audit.len() >= self.options.audit_queue {
             inbox.audit.pop_front();
             inbox.dropped.2 += 1;
         }
-        inbox.audit.push_back(records::shortened(entry));
+        inbox.audit.push_back((id, entry.shortened()));
         inbox.taken += 1;
         drop(inbox);
         self.shared.work.notify_one();
@@ -211,8 +226,8 @@ fn work(mut history: History, shared: &Shared) {
         drop(inbox);
 
         // What people did first.
-        for entry in audit {
-            history.audit(entry);
+        for (id, entry) in audit {
+            history.append(id, entry);
         }
         for (key, blob) in state {
             let _ = history.put(&key, blob);

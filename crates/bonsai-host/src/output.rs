@@ -369,8 +369,23 @@ fn resolved(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::from_raw_os_error(libc::ELOOP))
 }
 
-/// Where a symbolic link leads.
+/// Target of a symbolic link. A link that another user has put where all may is not followed, as the kernel does not
+/// (fs.protected_symlinks in proc_sys_fs(5)): it cannot know of links that are read here.
 fn step(link: &Path) -> io::Result<PathBuf> {
+    let folder = match link.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => Path::new("/"),
+    };
+    let (about, around) = (fs::symlink_metadata(link)?, fs::metadata(folder)?);
+    let is_of_all = around.mode() & 0o1002 == 0o1002;
+    let is_ours = about.uid() == rustix::process::geteuid().as_raw() || about.uid() == around.uid();
+    if is_of_all && !is_ours {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} is a link of user {}", link.display(), about.uid()),
+        ));
+    }
     let to = fs::read_link(link)?;
     Ok(match link.parent() {
         Some(folder) => folder.join(to),

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -179,6 +180,20 @@ struct Record {
     rooms: BTreeMap<u64, Room>,
 }
 
+/// The beginning of names of files that are to replace the record.
+const NEW: &str = ".links.";
+
+/// Removes what writers have left that were killed. Others write nothing meanwhile: the lock is held.
+fn sweep(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().as_bytes().starts_with(NEW.as_bytes()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 fn locked(folder: &Path, how: FlockOperation) -> Result<Option<File>, Error> {
     let path = folder.join("links.lock");
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -233,17 +248,20 @@ impl Book {
             path: path.clone(),
             what,
         };
-        let record = match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Record {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let record = match open(&path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Record {
                 version: VERSION,
                 rooms: BTreeMap::new(),
             },
-            Err(error) => return Err(of_file(error)),
-            Ok(meta) if meta.len() > MOST => {
-                return Err(damaged(format!("{} bytes are no record", meta.len())));
-            }
-            Ok(_) => {
-                let bytes = fs::read(&path).map_err(of_file)?;
+            Err(errno) => return Err(of_file(errno.into())),
+            Ok(file) => {
+                let mut bytes = Vec::new();
+                let mut file = File::from(file).take(MOST + 1);
+                file.read_to_end(&mut bytes).map_err(of_file)?;
+                if bytes.len() as u64 > MOST {
+                    return Err(damaged(format!("more than {MOST} bytes are no record")));
+                }
                 let record: Record =
                     serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
                 if record.version != VERSION {
@@ -290,8 +308,9 @@ impl Book {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let write = || -> io::Result<()> {
             let bytes = serde_json::to_vec(&self.record)?;
+            sweep(folder)?;
             let mut file = tempfile::Builder::new()
-                .prefix(".links.")
+                .prefix(NEW)
                 .permissions(fs::Permissions::from_mode(0o600))
                 .tempfile_in(folder)?;
             file.write_all(&bytes)?;
@@ -303,5 +322,29 @@ impl Book {
             path: self.path.clone(),
             source,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_writer_left_goes_and_no_link_is_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let left = folder.path().join(".links.AbCdEf");
+        fs::write(&left, "half").expect("a file");
+        let mut book = Book::lock(folder.path()).expect("a book");
+        book.room(7).links.insert(3, Entry::default());
+        book.save().expect("saved");
+        drop(book);
+        assert!(!left.exists());
+        let again = Book::read(folder.path()).expect("a book");
+        assert!(again.rooms()[&7].links.contains_key(&3));
+        let path = folder.path().join("links.json");
+        let elsewhere = folder.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).expect("moved");
+        std::os::unix::fs::symlink(&elsewhere, &path).expect("a link");
+        Book::read(folder.path()).expect_err("it is a link");
     }
 }

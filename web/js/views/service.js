@@ -421,6 +421,7 @@ export function auditItem(entry) {
       el("span", { class: "badge", text: entry.action }),
       entry.reason ? ` ${entry.reason}` : "",
     ),
-    differenceList(entry.differences, printDifference),
+    differenceList(entry.differences, printDifference, entry.left_out),
+    entry.problem ? el("p", { text: entry.problem }) : "",
   );
 }

@@ -22,6 +22,7 @@ use super::past::{ask, damaged, may, seconds};
 use super::places::{Client, Place, Places};
 use super::routes::means;
 use crate::problems::unavailable;
+use crate::ring::Event;
 use crate::who::Who;
 
 /// So long a piece of an export waits for whoever reads it.
@@ -111,10 +112,19 @@ pub(super) async fn export(
     let (folder, events) = (app.past.clone(), app.events.clone());
     let pieces = pieces(HAND_OVER, place, move |pipe| {
         let written = Reader::new(&folder).export(&export, format, pipe);
-        written.map(drop).map_err(|error| {
+        let written = written.map_err(|error| {
             damaged(&events, &error);
             io::Error::other(error.to_string())
-        })
+        })?;
+        if written.damaged > 0 {
+            // The file has no place to say it.
+            let text = format!(
+                "a file of the history lacks {} blocks that are damaged",
+                written.damaged
+            );
+            let _ = events.try_send(Event::Told(vec![("export", text)]));
+        }
+        Ok(())
     });
     let headers = [
         (header::CONTENT_TYPE, kind.to_owned()),

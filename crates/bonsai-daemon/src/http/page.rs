@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Proof;
-use super::body::Failure;
+use super::body::{Failure, aside};
 use crate::problems::{forbidden, problem, unavailable};
 use crate::who::Who;
 use bonsai_services::observe::unix_ms;
@@ -103,7 +103,8 @@ pub(super) async fn open(
     let address = app.doors.open_page().await;
     let address = address.map_err(|error| unavailable(bonsai_host::sentence(error.as_ref())))?;
     app.tokens.pages.are_at(address.port());
-    let token = app.tokens.for_page(&who, gid, LASTS_MS)?;
+    // The disk takes its time.
+    let token = aside(move || app.tokens.for_page(&who, gid, LASTS_MS)).await??;
     let opened = Opened {
         url: format!("http://{address}/#token={token}"),
         until_unix_ms: unix_ms() + LASTS_MS,

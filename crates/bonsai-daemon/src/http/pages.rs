@@ -19,7 +19,7 @@ use bonsai_services::observe::unix_ms;
 use serde::{Deserialize, Serialize};
 
 use super::tokens::{Bearer, MOST_TOKENS};
-use crate::files::replace;
+use crate::state_file;
 
 /// Of ports that are root's, those that browsers open and no well-known service has.
 const PORTS: std::ops::RangeInclusive<u16> = 700..=740;
@@ -31,7 +31,7 @@ const MOST_OF_USER: usize = 50;
 const VERSION: u32 = 1;
 
 /// What survives a restart.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
     version: u32,
@@ -46,6 +46,10 @@ struct Kept {
 pub(crate) struct Pages {
     path: PathBuf,
     all: Mutex<Kept>,
+    /// Why they do not survive a restart.
+    problem: Mutex<Option<String>>,
+    /// Held while they are written.
+    writing: Mutex<()>,
 }
 
 /// The first port that anybody may listen on; without an answer all of them.
@@ -62,13 +66,47 @@ pub(super) fn ports() -> impl Iterator<Item = u16> {
 }
 
 impl Pages {
-    /// Those of a file; none if it is not there, or none of ours.
-    pub(crate) fn open(path: PathBuf) -> Self {
+    /// Tokens of a file; none if it is not there. A damaged file is said.
+    ///
+    /// # Errors
+    /// A newer version.
+    pub(crate) fn open(path: PathBuf) -> anyhow::Result<Self> {
         let own = rustix::process::geteuid().as_raw();
-        let text = fs::read(&path).unwrap_or_default();
-        let kept = serde_json::from_slice(&text).unwrap_or_default();
+        let lost = |why: &dyn std::fmt::Display| {
+            format!(
+                "{}: {why}; pages that were open before the start have to be opened anew",
+                path.display()
+            )
+        };
+        let (mut kept, mut problem) = (Kept::default(), None);
+        match state_file::read(&path) {
+            Ok(None) => {}
+            Ok(Some(text)) => match serde_json::from_slice::<serde_json::Value>(&text) {
+                Ok(all) => {
+                    let version = all.get("version").and_then(serde_json::Value::as_u64);
+                    state_file::check_version(&path, version, VERSION.into())?;
+                    match serde_json::from_value(all) {
+                        Ok(read) => kept = read,
+                        Err(error) => problem = Some(lost(&format_args!("is damaged ({error})"))),
+                    }
+                }
+                Err(error) => problem = Some(lost(&format_args!("is damaged ({error})"))),
+            },
+            Err(error) => problem = Some(lost(&format_args!("cannot be read: {error}"))),
+        }
         let all = Mutex::new(still_good(kept, own, unix_ms(), first_of_anybody()));
-        Self { path, all }
+        Ok(Self {
+            path,
+            all,
+            problem: Mutex::new(problem),
+            writing: Mutex::new(()),
+        })
+    }
+
+    /// Why pages have to be opened anew after a restart, in words.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        problem.clone()
     }
 
     fn all(&self) -> MutexGuard<'_, Kept> {
@@ -90,7 +128,8 @@ impl Pages {
         self.all().tokens.get(hash).cloned()
     }
 
-    /// Takes one in. What cannot be kept ends with the daemon.
+    /// Takes one in. A token that cannot be kept ends with the daemon, and `status` says so. This waits for the disk;
+    /// requests with a token meanwhile do not.
     pub(super) fn insert(&self, hash: String, bearer: Bearer) {
         let now = unix_ms();
         let mut all = self.all();
@@ -107,11 +146,25 @@ impl Pages {
         }
         all.tokens.insert(hash, bearer);
         all.version = VERSION;
-        if all.port.is_some_and(|port| port < first_of_anybody()) {
-            let _ = replace(&self.path, &*all);
+        drop(all);
+        // A write that waits for this one has both.
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all().clone();
+        let written = if all.port.is_some_and(|port| port < first_of_anybody()) {
+            state_file::replace(&self.path, &all)
         } else {
-            let _ = fs::remove_file(&self.path);
-        }
+            match fs::remove_file(&self.path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                done => done,
+            }
+        };
+        let problem = written.err().map(|error| {
+            format!(
+                "{}: cannot be written: {error}; pages that are open have to be opened anew after a restart",
+                self.path.display()
+            )
+        });
+        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
     }
 }
 
@@ -172,7 +225,7 @@ mod tests {
     #[test]
     fn whoever_opens_many_pages_ends_their_own() {
         let folder = tempfile::tempdir().expect("a folder");
-        let pages = Pages::open(folder.path().join("pages.json"));
+        let pages = Pages::open(folder.path().join("pages.json")).expect("none yet");
         let bearer = |uid: u32, created: usize| -> Bearer {
             serde_json::from_value(serde_json::json!({
                 "name": "somebody", "scope": "read", "uid": uid, "all": false,
@@ -210,7 +263,7 @@ mod tests {
             });
             serde_json::from_value(text).expect("a bearer")
         };
-        let pages = Pages::open(path.clone());
+        let pages = Pages::open(path.clone()).expect("none yet");
         pages.are_at(40_000);
         pages.insert("hash".to_owned(), bearer());
         assert!(pages.get("hash").is_some() && !path.exists());
@@ -218,9 +271,20 @@ mod tests {
         if first_of_anybody() > 700 {
             pages.are_at(700);
             pages.insert("hash".to_owned(), bearer());
-            let again = Pages::open(path);
+            let again = Pages::open(path.clone()).expect("kept");
             assert_eq!(again.awaited_at(), Some(700));
-            assert!(again.get("hash").is_some());
+            assert!(again.get("hash").is_some() && again.problem().is_none());
+            fs::write(&path, "{").expect("damage");
+            let damaged = Pages::open(path).expect("none of them");
+            assert!(
+                damaged
+                    .problem()
+                    .expect("it is said")
+                    .contains("is damaged")
+            );
+            damaged.are_at(700);
+            damaged.insert("hash".to_owned(), bearer());
+            assert_eq!(damaged.problem(), None, "it was replaced");
         }
     }
 }

@@ -185,6 +185,7 @@ pub(super) async fn history(
         resource,
         step_ms: series.step * 1000,
         points: points.collect(),
+        damaged: series.damaged,
     }))
 }
 

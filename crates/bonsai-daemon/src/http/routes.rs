@@ -66,6 +66,9 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
     } else {
         Vec::new()
     };
+    if who.reads_all {
+        problems.extend(app.tokens.pages.problem());
+    }
     problems.extend(app.stalled());
     problems.extend(app.doors.problem().filter(|_| who.reads_all));
     Status {

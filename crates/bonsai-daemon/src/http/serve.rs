@@ -9,7 +9,6 @@ use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -64,6 +63,8 @@ pub(crate) struct Doors {
     page: Mutex<Option<SocketAddr>>,
     /// The certificate of the listener that is configured.
     secure: OnceLock<Arc<Secure>>,
+    /// Tasks that accept connections, by address.
+    tasks: Mutex<Vec<(String, tokio::task::JoinHandle<()>)>>,
 }
 
 impl Doors {
@@ -76,28 +77,7 @@ impl Doors {
         self.router.get().cloned().context("nothing answers yet")
     }
 
-    /// Listens on a Unix socket. One that is left over is replaced: whoever holds the daemon's
-    /// lock is the only one to have it.
-    pub(crate) fn open_unix(&self, path: &Path) -> anyhow::Result<()> {
-        let named = || format!("{}: cannot be listened on", path.display());
-        match fs::symlink_metadata(path) {
-            Ok(meta) if is_socket(&meta) => fs::remove_file(path).with_context(named)?,
-            Ok(_) => {
-                let text = format!("{}: is there and no socket: remove it", path.display());
-                return Err(Refusal::input(text));
-            }
-            Err(_) => {}
-        }
-        let listener = UnixListener::bind(path)
-            .with_context(named)
-            .map_err(before_start)?;
-        // Who may do what is decided for each who asks, by the kernel's word on who they are.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).with_context(named)?;
-        self.listen_on(listener)
-    }
-
-    /// Listens on a Unix socket that somebody else has opened: whoever starts the daemon when it
-    /// is first asked.
+    /// Listens on a Unix socket that is open: by [`bind`], or passed by the service manager.
     pub(crate) fn take_unix(
         &self,
         listener: std::os::unix::net::UnixListener,
@@ -106,13 +86,26 @@ impl Doors {
         self.listen_on(UnixListener::from_std(listener)?)
     }
 
+    fn spawn(&self, at: String, door: Door) -> anyhow::Result<()> {
+        let task = tokio::spawn(door.serve(self.router()?));
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.push((at, task));
+        Ok(())
+    }
+
+    /// Address of a listener whose task has ended, which none does by itself.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = tasks.iter().find(|(_, task)| task.is_finished());
+        ended.map(|(at, _)| at.clone())
+    }
+
     fn listen_on(&self, listener: UnixListener) -> anyhow::Result<()> {
         let door = Door::Unix {
             listener,
             places: places(),
         };
-        tokio::spawn(door.serve(self.router()?));
-        Ok(())
+        self.spawn("the Unix socket".to_owned(), door)
     }
 
     /// Listens on an address; returns it with its port.
@@ -136,7 +129,7 @@ impl Doors {
             tls,
             arrivals,
         };
-        tokio::spawn(door.serve(self.router()?));
+        self.spawn(to.to_string(), door)?;
         Ok(to)
     }
 
@@ -187,6 +180,28 @@ impl Doors {
     pub(crate) fn page_is_at(&self, address: SocketAddr) {
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
+}
+
+/// Opens a Unix socket to which every user may connect. A socket that is left over is replaced: the daemon's lock is held, so its
+/// owner has ended. To be called while there is one thread, for a moment all files are made with another mode.
+pub(crate) fn bind(path: &Path) -> anyhow::Result<std::os::unix::net::UnixListener> {
+    let named = || format!("{}: cannot be listened on", path.display());
+    match fs::symlink_metadata(path) {
+        Ok(meta) if is_socket(&meta) => fs::remove_file(path)
+            .with_context(named)
+            .map_err(before_start)?,
+        Ok(_) => {
+            let text = format!("{}: is there and no socket: remove it", path.display());
+            return Err(Refusal::input(text));
+        }
+        Err(_) => {}
+    }
+    // Rights are decided for each request, by the credentials that the kernel has of its peer. The mode is there from the
+    // beginning: a chmod by name would reach any file that has the name by then.
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o111));
+    let listener = std::os::unix::net::UnixListener::bind(path);
+    rustix::process::umask(before);
+    listener.with_context(named).map_err(before_start)
 }
 
 /// A listener.

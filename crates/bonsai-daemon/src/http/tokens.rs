@@ -1,25 +1,25 @@
 //! Tokens: what is shown over TCP. 256 random bits; only their SHA-256 is kept.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use bonsai_api::{Problem, Span, Token, TokenScope};
+use bonsai_services::refusal::before_start;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use super::App;
-use super::body::{Failure, Json, Part};
+use super::body::{Failure, Json, Part, aside};
 use super::pages::Pages;
 use super::places::administers;
-use crate::files::replace;
 use crate::problems::{bad_input, forbidden, problem};
+use crate::state_file;
 use crate::who::Who;
 use bonsai_services::observe::unix_ms;
 
@@ -44,6 +44,18 @@ pub(crate) struct Bearer {
     until_unix_ms: Option<u64>,
 }
 
+/// The form of [`Kept`].
+const VERSION: u32 = 1;
+
+/// The file of them.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    version: u32,
+    /// By the hash of the token.
+    tokens: BTreeMap<String, Bearer>,
+}
+
 /// The number that no group has.
 fn nobodys() -> u32 {
     u32::MAX
@@ -55,6 +67,8 @@ pub(crate) struct Tokens {
     path: PathBuf,
     /// By the hash of the token, in hexadecimal digits.
     known: Mutex<BTreeMap<String, Bearer>>,
+    /// Held while a change is written.
+    changing: Mutex<()>,
     /// Those of pages.
     pub(crate) pages: Pages,
 }
@@ -87,22 +101,20 @@ fn random() -> Result<String, Problem> {
 
 impl Tokens {
     /// Those that are kept in a folder; none if it has none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of a newer version.
     pub(crate) fn open(state: &Path) -> anyhow::Result<Self> {
         let path = state.join("tokens.json");
-        let known = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).with_context(|| {
-                format!(
-                    "{}: is damaged: remove it, and make tokens anew",
-                    path.display()
-                )
-            })?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
-        };
+        let text = state_file::read(&path)
+            .with_context(|| format!("{}: cannot be read", path.display()))
+            .map_err(before_start)?;
+        let known = text.map_or_else(|| Ok(BTreeMap::new()), |text| kept(&path, &text))?;
         Ok(Self {
             path,
             known: Mutex::new(known),
-            pages: Pages::open(state.join("pages.json")),
+            changing: Mutex::new(()),
+            pages: Pages::open(state.join("pages.json"))?,
         })
     }
 
@@ -110,9 +122,7 @@ impl Tokens {
     /// others.
     pub(super) fn bearer(&self, hash: &str) -> Option<Bearer> {
         let now = unix_ms();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.get(hash).cloned();
-        drop(known);
+        let found = self.known().get(hash).cloned();
         found
             .or_else(|| self.pages.get(hash))
             .filter(|bearer| bearer.holds(now))
@@ -139,21 +149,48 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Changes those that are kept: all, or none if they cannot be written.
+    /// Changes those that are kept: all, or none if they cannot be written. This waits for the disk; requests with a token
+    /// meanwhile do not.
     fn change<T>(
         &self,
         change: impl FnOnce(&mut BTreeMap<String, Bearer>) -> Result<T, Problem>,
     ) -> Result<T, Problem> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = known.clone();
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = self.known().clone();
         let done = change(&mut changed)?;
-        replace(&self.path, &changed).map_err(|error| {
+        let kept = Kept {
+            version: VERSION,
+            tokens: changed,
+        };
+        state_file::replace(&self.path, &kept).map_err(|error| {
             let text = format!("{}: cannot be written: {error}", self.path.display());
             problem(507, "not-kept", "Cannot be kept", text)
         })?;
-        *known = changed;
+        *self.known() = kept.tokens;
         Ok(done)
     }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Bearer>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tokens of a file.
+fn kept(path: &Path, text: &[u8]) -> anyhow::Result<BTreeMap<String, Bearer>> {
+    let damaged = || {
+        format!(
+            "{}: is damaged: remove it, and make tokens anew",
+            path.display()
+        )
+    };
+    let all: serde_json::Value = serde_json::from_slice(text).with_context(damaged)?;
+    // The first form had no version, and hashes beside each other.
+    let Some(version) = all.get("version") else {
+        return serde_json::from_value(all).with_context(damaged);
+    };
+    state_file::check_version(path, version.as_u64(), VERSION.into())?;
+    let kept: Kept = serde_json::from_value(all).with_context(damaged)?;
+    Ok(kept.tokens)
 }
 
 /// A token that is wished for.
@@ -206,11 +243,7 @@ pub(super) async fn list(
     Extension(who): Extension<Who>,
 ) -> Result<axum::Json<Vec<Token>>, Failure> {
     may(&who)?;
-    let known = app
-        .tokens
-        .known
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let known = app.tokens.known();
     let now = unix_ms();
     let tokens = known.values().map(|bearer| Token {
         name: bearer.name.trim_start_matches("token ").to_owned(),
@@ -260,13 +293,12 @@ pub(super) async fn create(
         until_unix_ms: lasts.map(|ms| now.saturating_add(ms)),
     };
     let until_unix_ms = bearer.until_unix_ms;
-    app.tokens.change(|known| {
+    let (name, key) = (wished.name.clone(), hash(&token));
+    let change = move |known: &mut BTreeMap<String, Bearer>| {
         known.retain(|_, old| old.holds(now));
         if known.values().any(|old| old.name == bearer.name) {
-            let text = format!(
-                "there is a token {:?}: revoke it first, or choose another name",
-                wished.name
-            );
+            let text =
+                format!("there is a token {name:?}: revoke it first, or choose another name");
             return Err(problem(409, "name-in-use", "Name in use", text));
         }
         if known.len() >= MOST_TOKENS {
@@ -274,9 +306,10 @@ pub(super) async fn create(
                 "there are {MOST_TOKENS} tokens: revoke some first"
             )));
         }
-        known.insert(hash(&token), bearer);
+        known.insert(key, bearer);
         Ok(())
-    })?;
+    };
+    aside(move || app.tokens.change(change)).await??;
     let made = Made {
         token,
         name: wished.name,
@@ -301,7 +334,7 @@ pub(super) async fn revoke(
     Part(name): Part,
 ) -> Result<StatusCode, Failure> {
     may(&who)?;
-    app.tokens.change(|known| {
+    let change = move |known: &mut BTreeMap<String, Bearer>| {
         let before = known.len();
         known.retain(|_, bearer| bearer.name != format!("token {name}"));
         if known.len() == before {
@@ -309,7 +342,8 @@ pub(super) async fn revoke(
             return Err(problem(404, "unknown-token", "No such token", text));
         }
         Ok(())
-    })?;
+    };
+    aside(move || app.tokens.change(change)).await??;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -340,11 +374,66 @@ mod tests {
         put(None);
         assert!(tokens.bearer(&hash(&token)).is_some());
         assert!(tokens.bearer(&hash(&token[1..])).is_none());
-        let text = fs::read_to_string(&path).expect("a file");
+        let text = std::fs::read_to_string(&path).expect("a file");
         assert!(!text.contains(&token), "the token itself is nowhere");
         let again = Tokens::open(folder.path()).expect("kept");
         assert!(again.bearer(&hash(&token)).is_some());
         put(Some(2));
         assert!(tokens.bearer(&hash(&token)).is_none(), "it has ended");
+    }
+
+    #[test]
+    fn the_first_form_is_read_and_a_newer_one_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tokens.json");
+        let bearer = serde_json::json!({
+            "name": "token x", "scope": "read", "uid": null, "all": true,
+            "created_unix_ms": 1, "until_unix_ms": null
+        });
+        let first = serde_json::json!({"00ff": bearer}).to_string();
+        state_file::replace(&path, &serde_json::json!({"00ff": bearer})).expect("written");
+        let tokens = Tokens::open(folder.path()).expect("the first form");
+        assert!(tokens.bearer("00ff").is_some());
+        tokens.change(|_| Ok(())).expect("written");
+        let tokens = Tokens::open(folder.path()).expect("this form");
+        assert!(tokens.bearer("00ff").is_some());
+        assert_ne!(std::fs::read_to_string(&path).expect("text"), first);
+        let newer = serde_json::json!({"version": 2, "hashes": []});
+        for name in ["tokens.json", "pages.json"] {
+            let path = folder.path().join(name);
+            state_file::replace(&path, &newer).expect("written");
+            let error = Tokens::open(folder.path())
+                .expect_err("a newer one")
+                .to_string();
+            assert!(
+                error.contains("version 2") && error.contains(name),
+                "{error}"
+            );
+            std::fs::remove_file(path).expect("removed");
+        }
+    }
+
+    #[test]
+    fn a_token_is_shown_while_the_disk_hangs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tokens = Tokens::open(folder.path()).expect("none yet");
+        let (go, hangs) = std::sync::mpsc::channel::<()>();
+        let (inside, begun) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let tokens = &tokens;
+            scope.spawn(move || {
+                let change = |_: &mut BTreeMap<String, Bearer>| {
+                    inside.send(()).expect("the test listens");
+                    let _ = hangs.recv();
+                    Ok(())
+                };
+                tokens.change(change).expect("written");
+            });
+            begun.recv().expect("it has begun");
+            for _ in 0..100 {
+                assert!(tokens.bearer("00ff").is_none());
+            }
+            go.send(()).expect("it waits");
+        });
     }
 }

@@ -129,7 +129,8 @@ impl Others {
         let ending = &mut self.ending;
         self.users.retain(|path, user| {
             let same = |home: &Home| home.identity() == user.theirs.identity();
-            let stays = homes.get(path).is_some_and(same);
+            // One that has failed is started anew.
+            let stays = homes.get(path).is_some_and(same) && user.theirs.is_looking();
             if !stays {
                 // It is told to end as it is dropped.
                 ending.push(Arc::clone(&user.theirs));

@@ -184,6 +184,13 @@ impl Theirs {
         state.threads.iter().any(|thread| !thread.is_finished())
     }
 
+    /// The thread that looks has not ended, which it does not by itself.
+    pub(crate) fn is_looking(&self) -> bool {
+        let state = self.lock();
+        let looks = state.threads.first();
+        looks.is_some_and(|thread| !thread.is_finished())
+    }
+
     /// Whose they are.
     pub(crate) const fn uid(&self) -> u32 {
         self.uid

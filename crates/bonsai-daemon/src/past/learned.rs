@@ -25,7 +25,7 @@ struct KeptResource {
 }
 
 /// As bytes.
-pub(super) fn write(memory: &Memory) -> Option<Blob> {
+pub(super) fn write(memory: &Memory) -> Blob {
     let resource = |known: &ResourceMemory| KeptResource {
         resource: known.resource.name().to_owned(),
         seconds: known.seconds,
@@ -43,38 +43,53 @@ pub(super) fn write(memory: &Memory) -> Option<Blob> {
         wall_s: memory.wall_s,
         services: services.collect(),
     };
-    Some(Blob {
+    Blob {
         version: VERSION,
-        data: serde_json::to_vec(&kept).ok()?,
-    })
+        // Numbers, texts and lists of them: nothing that JSON has not.
+        data: serde_json::to_vec(&kept).unwrap_or_default(),
+    }
 }
 
-/// From bytes; `None` where they are none of this form.
-pub(super) fn read(blob: &Blob) -> Option<Memory> {
+/// Written by a newer version.
+pub(super) const fn is_newer(blob: &Blob) -> bool {
+    blob.version > VERSION
+}
+
+/// From bytes.
+///
+/// # Errors
+/// The reason why they are none of this form, in words.
+pub(super) fn read(blob: &Blob) -> Result<Memory, String> {
     if blob.version != VERSION {
-        return None;
+        return Err(format!(
+            "it is of version {}, and this program knows {VERSION}",
+            blob.version
+        ));
     }
-    let kept: Kept = serde_json::from_slice(&blob.data).ok()?;
+    let kept: Kept =
+        serde_json::from_slice(&blob.data).map_err(|error| format!("it is damaged: {error}"))?;
+    let resource = |known: KeptResource| {
+        let resource = known.resource.parse();
+        Ok(ResourceMemory {
+            resource: resource.map_err(|_| format!("{:?} is no resource", known.resource))?,
+            seconds: known.seconds,
+            hunger: known.hunger,
+            guarantee: known.guarantee,
+            all: known.all,
+            recent: known.recent,
+            hours: known.hours,
+        })
+    };
     let services = kept.services.into_iter().map(|(name, resources)| {
-        let resources = resources.into_iter().filter_map(|known| {
-            Some(ResourceMemory {
-                resource: known.resource.parse().ok()?,
-                seconds: known.seconds,
-                hunger: known.hunger,
-                guarantee: known.guarantee,
-                all: known.all,
-                recent: known.recent,
-                hours: known.hours,
-            })
-        });
-        ServiceMemory {
+        let resources = resources.into_iter().map(resource);
+        Ok(ServiceMemory {
             name: name.into(),
-            resources: resources.collect(),
-        }
+            resources: resources.collect::<Result<_, String>>()?,
+        })
     });
-    Some(Memory {
+    Ok(Memory {
         wall_s: kept.wall_s,
-        services: services.collect(),
+        services: services.collect::<Result<_, String>>()?,
     })
 }
 
@@ -100,17 +115,17 @@ mod tests {
                 }],
             }],
         };
-        let blob = write(&memory).expect("bytes");
-        assert_eq!(read(&blob), Some(memory));
+        let blob = write(&memory);
+        assert_eq!(read(&blob), Ok(memory));
         let other = Blob {
             version: 2,
             ..blob.clone()
         };
-        assert_eq!(read(&other), None);
+        assert!(read(&other).expect_err("refused").contains("version 2"));
         let damaged = Blob {
             data: blob.data[1..].to_vec(),
             ..blob
         };
-        assert_eq!(read(&damaged), None);
+        assert!(read(&damaged).expect_err("refused").contains("damaged"));
     }
 }

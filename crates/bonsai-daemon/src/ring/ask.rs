@@ -30,6 +30,9 @@ const MOST_OF_OWNER: usize = 50;
 /// So many changes may they make in [`OWNER_TIME`].
 const MOST_IN_TIME: usize = 30;
 
+/// and try so many.
+const TRIED_IN_TIME: usize = 300;
+
 const OWNER_TIME: Duration = Duration::from_secs(60);
 
 /// Something that is asked for, and by whom.
@@ -158,9 +161,7 @@ impl Ring {
                     );
                     return Err(bad_input(text));
                 }
-                if !wish.dry_run {
-                    self.may_again(who)?;
-                }
+                self.may_again(who, wish.dry_run)?;
                 let told = |error: Refused| match error {
                     Refused::Invalid(text) if !who.reads_all => bad_input(of_own(text, id)),
                     error => refused(&error),
@@ -262,16 +263,22 @@ impl Ring {
 
     /// Whether somebody who may not change everything may make one more change now: each is kept
     /// on disk and in the trail, where those of others stand, too.
-    fn may_again(&mut self, who: &Who) -> Result<(), Problem> {
+    ///
+    /// One that is only tried costs the time to try it, and counts with its like.
+    fn may_again(&mut self, who: &Who, is_tried: bool) -> Result<(), Problem> {
         let now = Instant::now();
-        self.changes.retain(|_, times| {
+        let (known, most, what) = match is_tried {
+            false => (&mut self.changes, MOST_IN_TIME, "made"),
+            true => (&mut self.tries, TRIED_IN_TIME, "tried"),
+        };
+        known.retain(|_, times| {
             times.retain(|then| now.duration_since(*then) < OWNER_TIME);
             !times.is_empty()
         });
-        let times = self.changes.entry(who.uid.unwrap_or(u32::MAX)).or_default();
-        if times.len() >= MOST_IN_TIME {
+        let times = known.entry(who.uid.unwrap_or(u32::MAX)).or_default();
+        if times.len() >= most {
             let text = format!(
-                "{} has made {MOST_IN_TIME} changes in the last {} s: wait",
+                "{} has {what} {most} changes in the last {} s: wait",
                 who.name,
                 OWNER_TIME.as_secs()
             );

@@ -8,6 +8,8 @@ use bonsai_services::observe::unix_ms;
 use bonsai_units::text::escaped;
 use tokio::sync::broadcast;
 
+use crate::keeping::Noted;
+use crate::past;
 use crate::who::Who;
 
 /// Entries that are kept in memory, so that there is a trail even where nothing can be written.
@@ -40,10 +42,10 @@ pub(crate) struct Deed<'a> {
 }
 
 impl Audits {
-    /// The last one that was kept had the number `last`.
-    pub(crate) fn new(last: u64) -> Self {
+    /// The last one had the number `last`; `kept` are those that no database has.
+    pub(crate) fn new(last: u64, kept: impl IntoIterator<Item = AuditEntry>) -> Self {
         Self {
-            recent: Recent::default(),
+            recent: Arc::new(Mutex::new(kept.into_iter().collect())),
             live: broadcast::channel(BEHIND).0,
             next: last + 1,
         }
@@ -59,8 +61,9 @@ impl Audits {
         Arc::clone(&self.recent)
     }
 
-    /// Notes a deed; the entry is for whoever keeps it.
-    pub(crate) fn note(&mut self, deed: Deed<'_>, revision: Revision) -> AuditEntry {
+    /// Notes a deed; the entry is to be kept. What is told now is what will be told after a restart.
+    pub(crate) fn note(&mut self, deed: Deed<'_>, revision: Revision) -> Noted {
+        let uid = deed.who.and_then(|who| who.uid);
         let entry = AuditEntry {
             id: self.next,
             unix_ms: unix_ms(),
@@ -73,16 +76,19 @@ impl Audits {
             differences: deed.differences,
             // The daemon's own reasons have names of interfaces and files in them.
             reason: escaped(&deed.reason).into_owned(),
+            left_out: 0,
+            problem: None,
         };
+        let entry = past::as_kept(&entry, uid);
         self.next += 1;
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.len() == RECENT {
+        while recent.len() >= RECENT {
             recent.pop_front();
         }
         recent.push_back(entry.clone());
         drop(recent);
         // Nobody may be listening.
         let _ = self.live.send(entry.clone());
-        entry
+        Noted { uid, entry }
     }
 }

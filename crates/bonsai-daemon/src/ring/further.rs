@@ -2,14 +2,13 @@
 //! they stay in a service whose daemon ends, and the next one has to know them to take them away.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::replace_until_crash;
+use crate::state_file;
 
 type Limits = BTreeMap<String, String>;
 
@@ -24,27 +23,62 @@ struct Put {
     limits: Limits,
 }
 
+/// The form of [`Saved`].
+const VERSION: u32 = 1;
+
+/// Further limits, for the next daemon. Not beyond a crash of the machine, which no service survives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Saved {
+    version: u32,
+    services: BTreeMap<String, Put>,
+}
+
+impl Saved {
+    /// The name of its file.
+    const FILE: &str = "further.json";
+
+    /// Replaces the file.
+    pub(crate) fn write(&self, state: &Path) -> std::io::Result<()> {
+        state_file::replace_until_crash(&state.join(Self::FILE), self)
+    }
+}
+
 /// What was put into all.
 #[derive(Debug)]
 pub(super) struct Further {
     put: BTreeMap<Arc<str>, Put>,
     /// By the daemon before, into services that have not been seen yet.
     earlier: BTreeMap<String, Put>,
-    written: BTreeMap<String, Put>,
+    /// The content of the file, now or soon.
+    saved: BTreeMap<String, Put>,
     since: Instant,
 }
 
 impl Further {
-    /// With what the daemon before has left. Of a file that cannot be read nothing is known.
-    pub(super) fn open(state: &Path) -> Self {
-        let text = fs::read(state.join("further.json")).unwrap_or_default();
-        let earlier: BTreeMap<String, Put> = serde_json::from_slice(&text).unwrap_or_default();
-        Self {
+    /// With what the daemon before has left, and what of that cannot be read, in words.
+    ///
+    /// # Errors
+    /// A newer version.
+    pub(super) fn open(state: &Path) -> anyhow::Result<(Self, Option<String>)> {
+        let path = state.join(Saved::FILE);
+        let (earlier, problem) = match read(&path)? {
+            Ok(earlier) => (earlier, None),
+            Err(why) => {
+                let text = format!(
+                    "{}: {why}; further limits that were taken out of the configuration while no daemon ran stay until their services end",
+                    path.display()
+                );
+                (BTreeMap::new(), Some(text))
+            }
+        };
+        let further = Self {
             put: BTreeMap::new(),
-            written: earlier.clone(),
+            saved: earlier.clone(),
             earlier,
             since: Instant::now(),
-        }
+        };
+        Ok((further, problem))
     }
 
     /// What a service has; `configured` is what it is to have.
@@ -72,22 +106,43 @@ impl Further {
         self.put.remove(id);
     }
 
-    /// Keeps it for the next daemon, where it has changed. Not beyond a crash of the machine,
-    /// which no service survives.
-    pub(super) fn keep(&mut self, state: &Path) -> std::io::Result<()> {
+    /// The content of the file for the next daemon, where that has changed.
+    pub(super) fn due(&mut self) -> Option<Saved> {
         if self.since.elapsed() > PATIENCE {
             self.earlier.clear();
         }
         let some = self.put.iter().filter(|(_, put)| !put.limits.is_empty());
         let mut all = self.earlier.clone();
         all.extend(some.map(|(id, put)| (id.to_string(), put.clone())));
-        if all == self.written {
-            return Ok(());
-        }
-        replace_until_crash(&state.join("further.json"), &all)?;
-        self.written = all;
-        Ok(())
+        (all != self.saved).then(|| {
+            self.saved.clone_from(&all);
+            Saved {
+                version: VERSION,
+                services: all,
+            }
+        })
     }
+}
+
+/// The content of a file; in words, the reason why there is none.
+fn read(path: &Path) -> anyhow::Result<Result<BTreeMap<String, Put>, String>> {
+    let text = match state_file::read(path) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(Ok(BTreeMap::new())),
+        Err(error) => return Ok(Err(format!("cannot be read: {error}"))),
+    };
+    let all: serde_json::Value = match serde_json::from_slice(&text) {
+        Ok(all) => all,
+        Err(error) => return Ok(Err(format!("is damaged ({error})"))),
+    };
+    // The first form had no version, and services beside each other.
+    let version = all.get("version").and_then(serde_json::Value::as_u64);
+    state_file::check_version(path, version, VERSION.into())?;
+    let services = match version {
+        None => serde_json::from_value(all),
+        Some(_) => serde_json::from_value(all).map(|saved: Saved| saved.services),
+    };
+    Ok(services.map_err(|error| format!("is damaged ({error})")))
 }
 
 #[cfg(test)]
@@ -104,24 +159,39 @@ mod tests {
             each.collect()
         };
         let (vod, web): (Arc<str>, Arc<str>) = ("vod".into(), "web".into());
-        let mut first = Further::open(folder.path());
+        let open = || Further::open(folder.path()).expect("it can be read").0;
+        let keep = |further: &mut Further| {
+            let saved = further.due().expect("it has changed");
+            saved.write(folder.path()).expect("written");
+            assert_eq!(further.due(), None, "once");
+        };
+        let mut first = open();
         assert_eq!(*first.of(&vod, 7, &limits(&["open"])), limits(&[]));
         *first.of(&vod, 7, &Limits::new()) = limits(&["open", "read"]);
         *first.of(&web, 7, &Limits::new()) = limits(&["open"]);
-        first.keep(folder.path()).expect("kept");
-        let mut next = Further::open(folder.path());
+        keep(&mut first);
+        let mut next = open();
         // What is configured still is put again, the rest is known as to be taken away.
         assert_eq!(*next.of(&vod, 7, &limits(&["read"])), limits(&["open"]));
         // Another service of that name has its own limits.
         assert_eq!(*next.of(&web, 8, &Limits::new()), limits(&[]));
         *next.of(&vod, 7, &Limits::new()) = limits(&[]);
-        next.keep(folder.path()).expect("kept");
-        let mut last = Further::open(folder.path());
+        keep(&mut next);
+        let mut last = open();
         assert_eq!(*last.of(&vod, 7, &Limits::new()), limits(&[]));
-        fs::write(folder.path().join("further.json"), "{").expect("damage");
+        let path = folder.path().join(Saved::FILE);
+        std::fs::write(&path, "{").expect("damage");
+        let (mut damaged, problem) = Further::open(folder.path()).expect("it starts");
+        assert!(problem.expect("it is said").contains("is damaged"));
+        assert_eq!(*damaged.of(&vod, 7, &Limits::new()), limits(&[]));
+        let before = r#"{"vod":{"created_ns":7,"limits":{"open":"5/s"}}}"#;
+        std::fs::write(&path, before).expect("a file");
         assert_eq!(
-            *Further::open(folder.path()).of(&vod, 7, &Limits::new()),
-            limits(&[])
+            *open().of(&vod, 7, &Limits::new()),
+            limits(&["open"]),
+            "the first form"
         );
+        std::fs::write(&path, r#"{"version":2}"#).expect("a file");
+        Further::open(folder.path()).expect_err("a newer one is left alone");
     }
 }

@@ -16,7 +16,7 @@ use crate::plan::check;
 use bonsai_services::observe::unix_ms;
 use bonsai_units::text::escaped;
 
-/// What moves slowly (the configuration file, names, ends of changes) is looked at so often, ns.
+/// Time between looks at names and ends of changes, ns.
 const SLOW_NS: u64 = 1_000_000_000;
 
 /// So many services are asked at a time whether their keepers live.
@@ -24,9 +24,6 @@ const KEEPERS: usize = 200;
 
 /// The wall clock is set by no less, ms; less is its adjusting.
 const STEP_MS: u64 = 500;
-
-/// Whether there is a daemon of the machine is looked at so often, ns.
-const ABOVE_NS: u64 = 5_000_000_000;
 
 /// How long a change may take to reach the services of other users before it is answered.
 const SETTLED: std::time::Duration = std::time::Duration::from_millis(50);
@@ -75,16 +72,13 @@ impl Ring {
             let offset_s = crate::zone::utc_offset_s(unix_ms() / 1000);
             self.policy.set_utc_offset(offset_s);
             self.health.history = self.past.state();
-            if now_ns.saturating_sub(self.above_ns) >= ABOVE_NS {
-                self.above_ns = now_ns;
-                self.look_above();
-            }
             match self.looker.problems() {
                 none if none.is_empty() => drop(self.notes.remove("others")),
                 problems => drop(self.notes.insert("others", problems.join("; "))),
             }
             self.look_at_what_is_kept();
-            self.look_at_what_moves_slowly();
+            self.mind_the_clock();
+            self.end_what_is_over();
             self.look_at_links();
             // Names of services come and go; those of nobody are not asked for again.
             self.qos.retain(|id, _| {
@@ -155,9 +149,9 @@ impl Ring {
         self.publish_initial();
     }
 
-    /// Whether there is a daemon of the whole machine beside this one.
-    fn look_above(&mut self) {
-        match crate::files::above(self.looker.folder()) {
+    /// Says whether there is a daemon of the whole machine beside this one.
+    pub(super) fn above(&mut self, pid: Option<i32>) {
+        match pid {
             None => drop(self.notes.remove("above")),
             Some(pid) => {
                 let text = format!(
@@ -181,7 +175,6 @@ impl Ring {
         }
         let by = bonsai_units::format_duration_ns(step.unsigned_abs().saturating_mul(1_000_000));
         let whither = if step < 0 { "back" } else { "forward" };
-        self.keep();
         self.note(Deed {
             who: None,
             by: "timer",
@@ -193,13 +186,14 @@ impl Ring {
                  they were to"
             ),
         });
+        self.keep();
     }
 
-    fn look_at_what_moves_slowly(&mut self) {
+    /// Takes a configuration file that was changed.
+    pub(super) fn file(&mut self, read: anyhow::Result<bonsai_api::Config>) {
         self.mind_the_clock();
-        match self.files.changed() {
-            None => {}
-            Some(Ok(config)) => {
+        match read {
+            Ok(config) => {
                 let reloaded = self.desired.reload(&config, check);
                 match reloaded {
                     Ok((differences, notes)) => {
@@ -221,9 +215,8 @@ impl Ring {
                     Err(error) => self.refuse_file(&error.to_string()),
                 }
             }
-            Some(Err(error)) => self.refuse_file(&bonsai_host::sentence(error.as_ref())),
+            Err(error) => self.refuse_file(&bonsai_host::sentence(error.as_ref())),
         }
-        self.end_what_is_over();
     }
 
     /// Ends changes for a time. One that cannot end is said, in the trail once.
@@ -320,14 +313,16 @@ impl Ring {
         self.identify();
     }
 
-    /// Has what is to survive a restart written.
-    fn keep(&self) {
-        self.keeping.keep(self.desired.kept().clone());
+    /// Has what is to survive a restart written, with the entries about it.
+    fn keep(&mut self) {
+        let noted = std::mem::take(&mut self.noted);
+        self.keeping.keep(self.desired.kept().clone(), noted);
     }
 
     /// Looks whether that could be written.
     fn look_at_what_is_kept(&mut self) {
-        match self.keeping.problem() {
+        let written = self.keeping.last();
+        match written.problem {
             None => drop(self.notes.remove("keep")),
             Some(problem) => {
                 let text = format!(
@@ -335,6 +330,22 @@ impl Ring {
                 );
                 self.notes.insert("keep", text);
             }
+        }
+        match written.further {
+            None => drop(self.notes.remove("further")),
+            Some(problem) => {
+                let text = format!(
+                    "which further limits services have is not known to the next daemon: {problem}"
+                );
+                self.notes.insert("further", text);
+            }
+        }
+        if written.dropped > 0 {
+            let text = format!(
+                "{} entries of the audit trail are lost: its database could not be written, and there was no more room for them beside the changes",
+                written.dropped
+            );
+            self.notes.insert("trail", text);
         }
     }
 
@@ -357,14 +368,8 @@ impl Ring {
                 }
             }
         }
-        match self.further.keep(&self.files.state) {
-            Ok(()) => drop(self.notes.remove("further")),
-            Err(error) => {
-                let text = format!(
-                    "which further limits services have is not known to the next daemon: {error}"
-                );
-                self.notes.insert("further", text);
-            }
+        if let Some(saved) = self.further.due() {
+            self.keeping.further(saved);
         }
     }
 
@@ -451,9 +456,8 @@ impl Ring {
     /// Notes a deed where everybody finds it.
     pub(super) fn note(&mut self, deed: Deed<'_>) {
         let revision = self.desired.revision();
-        let uid = deed.who.and_then(|who| who.uid);
-        let entry = self.audits.note(deed, revision);
-        self.past.deed(&entry, uid);
+        let noted = self.audits.note(deed, revision);
+        self.noted.push(noted);
     }
 
     /// Publishes what is.

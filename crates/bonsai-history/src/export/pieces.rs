@@ -31,6 +31,8 @@ pub(crate) struct Rows {
     pub(super) names: HashMap<u32, String>,
     /// Slots, and whose they are.
     pub(super) slots: Vec<(u32, Resource, Slot)>,
+    /// Blocks that cannot be read: gaps here as everywhere.
+    pub(super) damaged: u64,
     /// Where the next piece begins, if there is one.
     pub(super) next: Option<i64>,
 }
@@ -73,9 +75,9 @@ impl<'a> Piece<'a> {
                 continue;
             }
             let data = row.get_ref(1)?.as_blob().unwrap_or_default();
-            // A damaged one is a gap here as everywhere.
-            if let Ok(found) = Block::decode(data, level, None) {
-                self.add(&mut rows, service, block * level.block_seconds(), &found);
+            match Block::decode(data, level, None) {
+                Ok(found) => self.add(&mut rows, service, block * level.block_seconds(), &found),
+                Err(_) => rows.damaged += 1,
             }
         }
         if number < BLOCKS {
@@ -144,11 +146,16 @@ impl<'a> Piece<'a> {
             while let Some(row) = found.next()? {
                 let at = row.get::<_, i64>(0)?.cast_unsigned();
                 let data = row.get_ref(1)?.as_blob().unwrap_or_default();
-                let of_wanted = entries(data)
-                    .flatten()
-                    .filter(|e| wanted.contains(&e.service));
-                for entry in of_wanted {
+                for entry in entries(data) {
+                    let Ok(entry) = entry else {
+                        rows.damaged += 1;
+                        continue;
+                    };
+                    if !wanted.contains(&entry.service) {
+                        continue;
+                    }
                     let Ok(block) = entry.block(finer, None) else {
+                        rows.damaged += 1;
                         continue;
                     };
                     let seconds = block.slots.first().map_or(0, |(_, seconds)| *seconds);

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 use bonsai_history::{
-    Actor, AuditEntry, AuditFilter, AuditLog, AuditRow, History, Options, State, Via,
+    Actor, AuditEntry, AuditFilter, AuditLog, AuditRow, Difference, History, Options, State, Via,
 };
 
 use crate::support::{MIDNIGHT, entry, folder, history, options, reader};
@@ -55,7 +55,7 @@ fn kinds() -> Vec<AuditEntry> {
             actor,
             via,
             service: None,
-            from: None,
+            differences: Vec::new(),
             dry_run: revision % 2 == 0,
             ..entry(revision)
         });
@@ -188,6 +188,95 @@ fn a_text_without_end_is_cut() {
         .expect("entries");
     let reason = &rows[0].entry.reason;
     assert!(reason.len() < 17_000 && reason.ends_with("é…"));
+}
+
+fn many(number: usize) -> Vec<Difference> {
+    let of = |i: usize| Difference {
+        path: format!("services.svc{i:05}-with-a-longish-name.send.max"),
+        from: (!i.is_multiple_of(3)).then(|| "5Mbit/s".to_owned()),
+        to: (i % 3 < 2).then(|| "7Mbit/s".to_owned()),
+    };
+    (0..number).map(of).collect()
+}
+
+#[test]
+fn differences_are_kept_each_as_a_whole_and_those_left_out_are_counted() {
+    let folder = folder();
+    let mut history = history(&folder);
+    for number in [600, 5000] {
+        history.audit(AuditEntry {
+            differences: many(number),
+            ..entry(1)
+        });
+    }
+    let rows = reader(&folder)
+        .audit(&AuditFilter::default())
+        .expect("entries");
+    let of = |row: &AuditRow| (row.entry.differences.clone(), row.entry.left_out);
+    assert_eq!(of(&rows[1]), (many(600), 0));
+    let (kept, left_out) = of(&rows[0]);
+    assert!(
+        kept.len() > 600 && left_out > 0,
+        "{} {left_out}",
+        kept.len()
+    );
+    assert_eq!(kept, many(5000)[..kept.len()]);
+    assert_eq!(kept.len() as u64 + left_out, 5000);
+    assert!(rows.iter().all(|row| row.problem.is_none()));
+    let file = folder.path().join("history/audit.sqlite");
+    let after: String = rusqlite::Connection::open(file)
+        .and_then(|sql| sql.query_row("SELECT after FROM audit WHERE id = 2", [], |row| row.get(0)))
+        .expect("a column");
+    assert!(
+        after.ends_with(&format!("\"…\":\"and {left_out} more\"}}")),
+        "for people, too"
+    );
+}
+
+#[test]
+fn what_an_earlier_version_cut_off_is_read_up_to_there_and_said() {
+    let folder = folder();
+    let mut history = history(&folder);
+    history.audit(entry(1));
+    let file = folder.path().join("history/audit.sqlite");
+    let sql = rusqlite::Connection::open(file).expect("a database");
+    let copy =
+        "INSERT INTO audit (revision, unix_ms, actor, via, action, after, reason, dry_run, bytes)
+        VALUES (2, 0, 'timer', 'timer', 'set', ?, '', 0, 1)";
+    let mut text = r#"{"a":"1","b":"2","c":""#.to_owned() + &"x".repeat(16_384);
+    text.push('…');
+    sql.execute(copy, [&text]).expect("a row");
+    sql.execute(copy, ["{\"a\":"]).expect("a row");
+    let rows = reader(&folder)
+        .audit(&AuditFilter::default())
+        .expect("entries");
+    let about = |row: &AuditRow| (row.entry.differences.len(), row.problem.clone());
+    let [damaged, cut, whole] = [0, 1, 2].map(|at: usize| about(&rows[at]));
+    assert_eq!(whole, (1, None));
+    assert!(cut.0 == 2 && cut.1.expect("a problem").contains("cut"));
+    assert!(damaged.0 == 0 && damaged.1.expect("a problem").contains("cannot be read"));
+    // None of it is a reason to begin a new database.
+    history.check();
+    assert_eq!(history.status().notes, Vec::<String>::new());
+}
+
+#[test]
+fn an_entry_has_the_number_that_it_was_given_and_is_there_once() {
+    let folder = folder();
+    let mut history = history(&folder);
+    for (id, revision) in [(7, 1), (9, 2), (7, 3), (8, 4)] {
+        history.audit_as(id, entry(revision));
+    }
+    assert_eq!(history.status().stored, 9);
+    history.audit(entry(5));
+    let rows = reader(&folder)
+        .audit(&AuditFilter::default())
+        .expect("entries");
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| (row.id, row.entry.revision))
+        .collect();
+    assert_eq!(rows, [(10, 5), (9, 2), (8, 4), (7, 1)]);
 }
 
 #[test]

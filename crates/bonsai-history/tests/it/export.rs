@@ -63,7 +63,8 @@ fn csv_has_what_a_query_has() {
     let mut bytes = Vec::new();
     let written = reader
         .export(&all(Level::Second), Format::Csv, &mut bytes)
-        .expect("written");
+        .expect("written")
+        .rows;
     let rows = csv_rows(&bytes);
     assert_eq!(rows.len() as u64, written);
     // Two services and all together, of each resource that is used.
@@ -146,7 +147,8 @@ fn parquet_has_what_csv_has() {
     let file = File::create(&path).expect("a file");
     let written = reader
         .export(&all(Level::Second), Format::Parquet, file)
-        .expect("written");
+        .expect("written")
+        .rows;
     let mut bytes = Vec::new();
     reader
         .export(&all(Level::Second), Format::Csv, &mut bytes)

@@ -211,6 +211,43 @@ fn a_damaged_block_is_a_gap_that_is_counted() {
         .series(&query("vod", MIDNIGHT, MIDNIGHT + 600, 10))
         .expect("a series");
     assert_eq!((minutes.damaged, minutes.slots.len()), (0, 10));
+    // A file that lacks it is none that looks whole.
+    let export = Export {
+        from: MIDNIGHT,
+        to: MIDNIGHT + 600,
+        level: Level::Second,
+        services: Some(vec!["vod".to_owned()]),
+        resources: None,
+    };
+    let exported = reader
+        .export(&export, Format::Csv, std::io::sink())
+        .expect("an export");
+    assert_eq!((exported.damaged, exported.rows), (1, 540));
+}
+
+#[test]
+fn a_link_in_the_place_of_a_file_is_not_followed() {
+    for name in ["history.sqlite", "audit.sqlite", "history.lock"] {
+        let folder = folder();
+        let path = folder.path().join("history");
+        fs::create_dir(&path).expect("a folder");
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "untouched").expect("a file");
+        std::os::unix::fs::symlink(&victim, path.join(name)).expect("a link");
+        let mut history = History::open(&path, options()).expect("a writer that is off");
+        history.tick(&sent(MIDNIGHT, "vod", 1));
+        history.audit(entry(1));
+        let status = history.status();
+        let states = [status.points, status.records];
+        assert!(
+            states
+                .iter()
+                .any(|state| matches!(state, State::Off(why) if why.contains(name))),
+            "{states:?}"
+        );
+        assert_eq!(fs::read_to_string(&victim).expect("text"), "untouched");
+        assert!(path.join(name).is_symlink(), "{name} is left alone");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn blob(version: u32, length: usize) -> Blob {
 fn named_bytes_are_replaced_as_a_whole_and_outlive_the_writer() {
     let folder = folder();
     let mut history = history(&folder);
-    assert_eq!(history.get("overlay"), None);
+    assert_eq!(history.get("overlay").expect("state"), None);
     for version in 1..=20 {
         history
             .put("overlay", Some(blob(version, 100_000)))
@@ -25,7 +25,10 @@ fn named_bytes_are_replaced_as_a_whole_and_outlive_the_writer() {
             .put(&format!("learned-{version}"), Some(blob(version, 10)))
             .expect("room");
     }
-    assert_eq!(history.get("overlay"), Some(blob(20, 100_000)));
+    assert_eq!(
+        history.get("overlay").expect("state"),
+        Some(blob(20, 100_000))
+    );
     history.put("learned-3", None).expect("removed");
     drop(history);
     let reader = reader(&folder);
@@ -64,8 +67,8 @@ fn too_much_state_is_refused_and_the_old_stays() {
             .put("a", Some(blob(version, 250_000)))
             .expect("room");
     }
-    assert_eq!(history.get("a"), Some(blob(49, 250_000)));
-    assert_eq!(history.get("b"), None);
+    assert_eq!(history.get("a").expect("state"), Some(blob(49, 250_000)));
+    assert_eq!(history.get("b").expect("state"), None);
 }
 
 #[test]
@@ -81,5 +84,5 @@ fn what_waits_is_what_is_read() {
     drop(connection);
     let mut history = History::open(&path, options()).expect("a writer that is off");
     history.put("overlay", Some(blob(5, 5))).expect("it waits");
-    assert_eq!(history.get("overlay"), Some(blob(5, 5)));
+    assert_eq!(history.get("overlay").expect("state"), Some(blob(5, 5)));
 }

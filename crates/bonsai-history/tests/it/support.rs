@@ -5,7 +5,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use bonsai_history::{
-    Actor, AuditEntry, History, Options, Point, Query, Reader, Sample, Series, Tick, Via, Which,
+    Actor, AuditEntry, Difference, History, Options, Point, Query, Reader, Sample, Series, Tick,
+    Via, Which,
 };
 use bonsai_units::Resource;
 use tempfile::TempDir;
@@ -109,8 +110,12 @@ pub(crate) fn entry(revision: u64) -> AuditEntry {
         via: Via::Socket,
         action: "set".to_owned(),
         service: Some("vod".to_owned()),
-        from: Some("{\"max\":\"10MB/s\"}".to_owned()),
-        to: Some("{\"max\":\"20MB/s\"}".to_owned()),
+        differences: vec![Difference {
+            path: "max".to_owned(),
+            from: Some("10MB/s".to_owned()),
+            to: Some("20MB/s".to_owned()),
+        }],
+        left_out: 0,
         reason: "asked for".to_owned(),
         dry_run: false,
     }

@@ -176,6 +176,33 @@ fn another_owner_stays() {
     assert_eq!(read(&path), "new");
 }
 
+#[test]
+fn a_link_of_another_user_where_all_may_write_is_not_followed() {
+    let place = place();
+    let [shared, victim] = ["shared", "victim"].map(|name| place.path().join(name));
+    fs::create_dir(&shared).expect("a folder");
+    fs::set_permissions(&shared, Permissions::from_mode(0o1777)).expect("a mode");
+    fs::write(&victim, "untouched").expect("written");
+    let link = shared.join("link");
+    symlink(&victim, &link).expect("a link");
+    if std::os::unix::fs::lchown(&link, Some(65_534), Some(65_534)).is_err() {
+        return skip(
+            "bonsai_host::output::a_link_of_another_user_where_all_may_write_is_not_followed",
+            "owners can be changed by root alone",
+        );
+    }
+    let error = Output::create(&link).expect_err("refused");
+    let text = std::error::Error::source(&error)
+        .expect("a reason")
+        .to_string();
+    assert!(text.contains("is a link of user 65534"), "{text}");
+    assert_eq!(read(&victim), "untouched");
+    // A link of the folder's own owner is followed.
+    std::os::unix::fs::chown(&shared, Some(65_534), Some(65_534)).expect("given away");
+    write_output(&link, b"by the folder's").expect("written");
+    assert_eq!(read(&victim), "by the folder's");
+}
+
 /// Notes that a test cannot run here, and why.
 fn skip(test: &str, reason: &str) {
     if let Some(log) = std::env::var_os("BONSAI_SKIP_LOG") {

@@ -221,6 +221,12 @@ fn deed(entry: &AuditEntry) -> String {
             side(&difference.to)
         ));
     }
+    if entry.left_out > 0 {
+        text.push_str(&format!("  and {} more\n", entry.left_out));
+    }
+    if let Some(problem) = &entry.problem {
+        text.push_str(&format!("  note: {problem}\n"));
+    }
     text
 }
 
@@ -275,6 +281,12 @@ pub(crate) fn past(args: &Past) -> anyhow::Result<u8> {
             of(point.guarantee),
             format!("{:.0} %", point.waited * 100.0),
         ]);
+    }
+    if series.damaged > 0 {
+        eprintln!(
+            "note: {} blocks of that time are damaged, and gaps",
+            series.damaged
+        );
     }
     if series.points.is_empty() {
         print("nothing is known of that time\n")?;

@@ -3,10 +3,12 @@
 mod addresses;
 mod bounds;
 mod capacity;
+mod durable;
 mod exports;
 mod faults;
 mod fixture;
 mod interface;
+mod killed;
 mod lives;
 mod machine;
 mod newcomers;

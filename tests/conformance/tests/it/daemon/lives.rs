@@ -196,7 +196,7 @@ fn a_full_disk_costs_the_history_and_nothing_else() {
     let mut ring = Ring::new(FILE);
     fs::create_dir_all(ring.state()).expect("a folder");
     let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .args(["-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs"])
         .arg(ring.state())
         .output();
     if !mounted.is_ok_and(|mounted| mounted.status.success()) {
