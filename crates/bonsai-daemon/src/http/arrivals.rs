@@ -8,7 +8,7 @@
 //! 2. Room is made by the client that comes, where it has its share, otherwise by the one that has most; first by those
 //!    that have said nothing, the oldest first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -44,8 +44,11 @@ struct Hall {
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
-    /// In the order of their arrival.
     all: BTreeMap<u64, Waiter>,
+    /// The same by client, silent ones first, the oldest first.
+    order: BTreeSet<(Client, bool, u64)>,
+    /// Their number, of each client.
+    counts: BTreeMap<Client, usize>,
 }
 
 #[derive(Debug)]
@@ -59,29 +62,58 @@ struct Waiter {
 
 impl Waiting {
     fn of(&self, client: &Client) -> usize {
-        let theirs = self.all.values().filter(|waiter| waiter.client == *client);
-        theirs.count()
+        self.counts.get(client).copied().unwrap_or(0)
+    }
+
+    fn insert(&mut self, client: Client, end: Arc<Notify>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.order.insert((client.clone(), false, number));
+        *self.counts.entry(client.clone()).or_default() += 1;
+        let waiter = Waiter {
+            client,
+            end,
+            spoke: false,
+        };
+        self.all.insert(number, waiter);
+        number
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Waiter> {
+        let waiter = self.all.remove(&number)?;
+        let client = waiter.client.clone();
+        if let Some(count) = self.counts.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&client);
+            }
+        }
+        self.order.remove(&(client, waiter.spoke, number));
+        Some(waiter)
+    }
+
+    fn speaks(&mut self, number: u64) {
+        let Some(waiter) = self.all.get_mut(&number).filter(|waiter| !waiter.spoke) else {
+            return;
+        };
+        waiter.spoke = true;
+        let client = waiter.client.clone();
+        self.order.remove(&(client.clone(), false, number));
+        self.order.insert((client, true, number));
     }
 
     /// The client that has most.
     fn largest(&self) -> Option<Client> {
-        let mut counts = BTreeMap::<&Client, usize>::new();
-        for waiter in self.all.values() {
-            *counts.entry(&waiter.client).or_default() += 1;
-        }
-        let largest = counts.into_iter().max_by_key(|(_, count)| *count);
+        let largest = self.counts.iter().max_by_key(|(_, count)| **count);
         largest.map(|(client, _)| client.clone())
     }
 
     /// Ends one of a client.
     fn end_one_of(&mut self, client: &Client) {
-        let theirs = self
-            .all
-            .iter()
-            .filter(|(_, waiter)| waiter.client == *client);
-        let first = theirs.min_by_key(|(number, waiter)| (waiter.spoke, **number));
-        let number = first.map(|(number, _)| *number);
-        if let Some(waiter) = number.and_then(|number| self.all.remove(&number)) {
+        let from = (client.clone(), false, 0);
+        let first = self.order.range(from..).next();
+        let number = first.filter(|(of, ..)| of == client).map(|first| first.2);
+        if let Some(waiter) = number.and_then(|number| self.remove(number)) {
             waiter.end.notify_one();
         }
     }
@@ -122,15 +154,8 @@ impl Arrivals {
         {
             waiting.end_one_of(&largest);
         }
-        let number = waiting.next;
-        waiting.next += 1;
         let end = Arc::new(Notify::new());
-        let waiter = Waiter {
-            client,
-            end: Arc::clone(&end),
-            spoke: false,
-        };
-        waiting.all.insert(number, waiter);
+        let number = waiting.insert(client, Arc::clone(&end));
         Arc::new(Arrival {
             hall: Arc::clone(&self.hall),
             number,
@@ -148,9 +173,7 @@ impl Arrival {
 
     /// Something was said on it: silent ones make room before it.
     pub(super) fn speaks(&self) {
-        if let Some(waiter) = self.hall.waiting().all.get_mut(&self.number) {
-            waiter.spoke = true;
-        }
+        self.hall.waiting().speaks(self.number);
     }
 
     /// Somebody has shown a token on it; whether there is a place for it.
@@ -159,7 +182,7 @@ impl Arrival {
         if place.is_none() {
             *place = self.hall.places.take(client);
             if place.is_some() {
-                self.hall.waiting().all.remove(&self.number);
+                self.hall.waiting().remove(self.number);
             }
         }
         place.is_some()
@@ -191,7 +214,7 @@ impl Arrival {
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        self.hall.waiting().all.remove(&self.number);
+        self.hall.waiting().remove(self.number);
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) fn user_of(from: SocketAddr, to: SocketAddr) -> Option<u32> {
     rustix::net::send(&socket, &request_of(from, to), SendFlags::empty()).ok()?;
     let mut answer = [0_u8; 4096];
     let (read, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()).ok()?;
-    user(&answer[..read], from)
+    user(&answer[..read], from, to)
 }
 
 /// One socket, by its two addresses.
@@ -111,17 +111,16 @@ fn request_of(from: SocketAddr, to: SocketAddr) -> [u8; HEADER + REQUEST] {
     bytes
 }
 
-/// The user in an answer. A socket that is being ended has none any more.
-fn user(bytes: &[u8], from: SocketAddr) -> Option<u32> {
+/// The user in an answer. A socket that is being ended has none any more; one that listens is another one.
+fn user(bytes: &[u8], from: SocketAddr, to: SocketAddr) -> Option<u32> {
     if u16_at(bytes, 4)? != BY_FAMILY {
         return None;
     }
     let row = bytes.get(HEADER..)?;
-    let port = u16::from_be_bytes([*row.get(4)?, *row.get(5)?]);
+    let port = |at: usize| Some(u16::from_be_bytes([*row.get(at)?, *row.get(at + 1)?]));
+    let is_it = port(4)? == from.port() && port(6)? == to.port();
     let inode = u32_at(row, 68)?;
-    (port == from.port() && inode != 0)
-        .then(|| u32_at(row, 64))
-        .flatten()
+    (is_it && inode != 0).then(|| u32_at(row, 64)).flatten()
 }
 
 /// Whether more is to come.
@@ -259,8 +258,10 @@ mod tests {
         }
         // Whatever is cut short has none.
         let whole = datagram(&[]);
+        let [from, to] = [8080, 0].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        assert_eq!(user(&whole, from, to), Some(0));
         for length in 0..HEADER + ROW {
-            assert_eq!(user(&whole[..length], ([127, 0, 0, 1], 8080).into()), None);
+            assert_eq!(user(&whole[..length], from, to), None);
         }
     }
 
