@@ -65,7 +65,7 @@ pub(crate) trait Enforcer: std::fmt::Debug + Send {
     /// Adds to what was observed what only the enforcer knows.
     fn observe(&mut self, _observation: &mut Observation) {}
 
-    /// Whether services share in a pool of it now.
+    /// True where services share in a pool of it now.
     fn has_pool(&self) -> bool {
         false
     }

@@ -78,7 +78,7 @@ impl Looker {
         self.outsiders.as_ref()
     }
 
-    /// Whether services of other users are seen.
+    /// True where services of other users are seen.
     pub(crate) const fn sees_others(&self) -> bool {
         self.others.is_some()
     }

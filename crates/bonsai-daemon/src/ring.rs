@@ -144,7 +144,7 @@ pub(crate) struct Ring {
     tries: BTreeMap<u32, Vec<Instant>>,
     /// The clocks at the last look at them, ms: the wall's, and one that is never set.
     clocks: (i64, i64),
-    /// What new services begin with.
+    /// Initial limits of new services.
     initial: initial::Initial,
 }
 

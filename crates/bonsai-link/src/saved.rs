@@ -33,21 +33,21 @@ struct Object {
     handle: u32,
     info: u32,
     options: Option<Vec<u8>>,
-    /// What else it is made with, such as the chain of a filter.
+    /// Further attributes that it is made with, such as the chain of a filter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     more: Vec<(u16, Vec<u8>)>,
-    /// What of it cannot be given back, in words.
+    /// The first part that cannot be given back, in words.
     #[serde(skip)]
     strange: Option<String>,
 }
 
-/// What an attribute of an object is for.
+/// The purpose of an attribute of an object.
 enum Attribute {
-    /// It is given back as it is.
+    /// Given back as read.
     Given,
-    /// It counts, or follows from what is given.
+    /// Counts, or follows from what is given.
     Shown,
-    /// It cannot be given back.
+    /// Cannot be given back.
     Strange,
 }
 
@@ -186,7 +186,7 @@ impl Object {
     }
 }
 
-/// What an attribute is for, beside the kind and the options (<linux/rtnetlink.h>, `TCA_*`).
+/// The purpose of an attribute, beside the kind and the options (<linux/rtnetlink.h>, `TCA_*`).
 fn purpose(kind: u16, value: &[u8]) -> Attribute {
     const TCA_STATS: u16 = 3;
     const TCA_XSTATS: u16 = 4;
@@ -194,10 +194,10 @@ fn purpose(kind: u16, value: &[u8]) -> Attribute {
     const TCA_STAB: u16 = 8;
     const TCA_PAD: u16 = 9;
     const TCA_HW_OFFLOAD: u16 = 12;
-    // Of the counters: an estimator (`tc ... estimator`), whose interval is not shown.
+    // In the counters: an estimator (`tc ... estimator`), whose interval is not shown.
     const TCA_STATS_RATE_EST: u16 = 2;
     const TCA_STATS_RATE_EST64: u16 = 5;
-    // Of a size table: how many sizes it has, which are not shown, at the end of its `tc_sizespec`.
+    // In a size table: the number of its sizes, which are not shown, at the end of its `tc_sizespec`.
     const TCA_STAB_BASE: u16 = 1;
     const SIZES: usize = 20;
     match kind {
@@ -330,7 +330,7 @@ fn dump(
     match ask {
         RTM_GETQDISC => {
             for one in &mut found {
-                // How many refer to it.
+                // A count of references.
                 one.info = 0;
             }
         }

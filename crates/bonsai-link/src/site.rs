@@ -387,17 +387,25 @@ impl Site {
     /// # Errors
     /// If it would not come back as it is, or the kernel does not show it.
     pub fn save(&mut self, link: &Link) -> Result<Saved, Error> {
-        let saved = Saved::read(&mut self.socket, link.index)?;
-        if !saved.try_out()? {
-            let why = saved.strange();
+        let refused = |kind: &str, why: Option<String>| {
             let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-            return Err(Error::Wrong(format!(
-                "the queueing discipline of {} ({}) cannot be brought back exactly as it is{why}, so it \
-                 is not taken over; tc qdisc del dev {} root takes it away",
-                link.name,
-                saved.kind(),
-                link.name
-            )));
+            Error::Wrong(format!(
+                "the queueing discipline of {name}{kind} cannot be brought back exactly as it is{why}, so it \
+                 is not taken over; tc qdisc del dev {name} root takes it away",
+                name = link.name,
+            ))
+        };
+        let saved = match Saved::read(&mut self.socket, link.index) {
+            // `fw` without options is one that the kernel cannot show.
+            Err(Error::Refused(refusal)) => {
+                let why = format!("the kernel does not show all of it: {refusal}");
+                return Err(refused("", Some(why)));
+            }
+            saved => saved?,
+        };
+        if !saved.try_out()? {
+            let kind = format!(" ({})", saved.kind());
+            return Err(refused(&kind, saved.strange()));
         }
         Ok(saved)
     }

@@ -36,7 +36,7 @@ use crate::observe::monotonic_ns;
 /// So many may come at once, without a place in a pool, before the daemon looks.
 pub const NEWCOMERS: u64 = 64;
 
-/// Of that, those have so much less that find the pool full: its members have all there is until the daemon looks.
+/// Services that find the pool full have so much less than that: its members have all there is until the daemon looks.
 const OVERFLOW: u64 = 16;
 
 /// Where the daemon of the whole machine has its runtime directory.
@@ -48,14 +48,14 @@ const OF_USERS: &str = ".initial-limits-of-users.json";
 /// More than any such file: a thousand services with a ceiling on each resource.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What a newcomer begins with.
+/// Initial limits of newcomers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InitialLimits {
     /// The daemon's process, and when that was started, clock ticks since the boot.
     daemon: (u32, u64),
-    /// Whether services share in the daemon's pool.
+    /// True where services share in the daemon's pool.
     pub pool: bool,
-    /// What a service has that has no place there, of each resource that is shared.
+    /// The limit of a service without a place there, for each resource that is shared.
     pub part: Rates,
     /// The most that a service may have of which nothing is configured.
     pub ceiling: Rates,
@@ -64,7 +64,7 @@ pub struct InitialLimits {
 }
 
 impl InitialLimits {
-    /// Of the calling process, which is the daemon: nothing is limited yet.
+    /// Those of the calling process, which is the daemon: nothing is limited yet.
     #[must_use]
     pub fn of_this_daemon() -> Self {
         let pid = std::process::id();
@@ -75,7 +75,7 @@ impl InitialLimits {
         }
     }
 
-    /// What a newcomer has without a place in a pool, when `others` are there: [`NEWCOMERS`] may
+    /// The limit of a newcomer without a place in a pool, when `others` are there: [`NEWCOMERS`] may
     /// come at once. A power of two, so that it changes seldom.
     #[must_use]
     pub fn part_of(capacity: u64, others: usize) -> u64 {
@@ -147,7 +147,7 @@ fn path(folder: &Path, of_users: bool) -> PathBuf {
     folder.join(if of_users { OF_USERS } else { OWN })
 }
 
-/// What a daemon that runs says, if the file is that user's.
+/// Reads what a running daemon has published, if the file is that user's.
 fn read(folder: &Path, of_users: bool, owner: u32) -> Option<InitialLimits> {
     let mut options = fs::OpenOptions::new();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -167,7 +167,7 @@ fn read(folder: &Path, of_users: bool, owner: u32) -> Option<InitialLimits> {
 /// yet, what the daemons of this user and of the machine let newcomers have.
 ///
 /// # Errors
-/// They cannot be written into the ledger.
+/// The ledger cannot be changed.
 pub fn apply(service: &str, ledger: &Ledger) -> anyhow::Result<()> {
     let own = own_folder()?;
     if let Some(limits) = of_own(&own) {
@@ -189,7 +189,7 @@ pub fn apply(service: &str, ledger: &Ledger) -> anyhow::Result<()> {
 /// person chose: what it had there it has as plain limits first. Returns whether it was.
 ///
 /// # Errors
-/// Its ledger cannot be changed.
+/// The ledger cannot be changed.
 pub fn leave_pool(service: &str, ledger: &Ledger) -> anyhow::Result<bool> {
     if !is_in_pool(ledger) {
         return Ok(false);
@@ -201,14 +201,14 @@ pub fn leave_pool(service: &str, ledger: &Ledger) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Whether it is the pool of this user's daemon that a service is in.
+/// True where a service is in the pool of this user's daemon.
 #[must_use]
 pub fn is_in_pool(ledger: &Ledger) -> bool {
     let pool = place::own(DAEMON_POOL).ok();
     ledger.membership().is_some() && ledger.group() == pool
 }
 
-/// Whether this user's daemon lets services share in its pool now.
+/// True where this user's daemon lets services share in its pool now.
 #[must_use]
 pub fn is_pool_in_force() -> bool {
     let own = own_folder().ok();

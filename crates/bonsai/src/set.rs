@@ -28,7 +28,7 @@ struct Document {
     /// When event loops are served, if that was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     event_loops: Option<&'static str>,
-    /// What holds beside these limits and is lower, in words.
+    /// Lower limits that hold beside these, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     beside: Vec<String>,
 }
@@ -48,7 +48,7 @@ pub(crate) enum Done {
         group: Vec<String>,
         /// When event loops are served, if that was said.
         event_loops: Option<&'static str>,
-        /// What holds beside these limits and is lower, in words.
+        /// Lower limits that hold beside these, in words.
         beside: Vec<String>,
     },
 }
@@ -174,7 +174,7 @@ pub(crate) fn change(args: &Set) -> anyhow::Result<Done> {
     })
 }
 
-/// What holds beside limits that were set in a ledger and is lower than they, in words: limits of daemons, and what the
+/// Lower limits that hold beside those that were set in a ledger, in words: limits of daemons, and what the
 /// service may have of its group.
 fn beside(service: &str, ledger: &Ledger, limits: &[Limit]) -> Vec<String> {
     let in_force = ledger.limits(monotonic_ns());

@@ -130,7 +130,7 @@ impl Ring {
             let watched = self.looker.get(id)?;
             let configured = self.config.services.get(id);
             if configured.is_some_and(|service| service.limits.contains_key(name)) {
-                // It is this daemon's, and would be lifted.
+                // This daemon's own, which would be lifted.
                 return None;
             }
             // As it is now: what is configured was lifted a moment ago.

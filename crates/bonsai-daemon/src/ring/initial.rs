@@ -1,12 +1,12 @@
-//! What services have that come before the next look: published where whatever starts them reads
-//! it ([`bonsai_services::initial`]).
+//! Initial limits of services that come before the next look: published where the command that starts them reads
+//! them ([`bonsai_services::initial`]).
 
 use bonsai_policy::{Config, PerResource, Service};
 use bonsai_services::initial::{InitialLimits, publish, withdraw};
 
 use super::Ring;
 
-/// What was published last, for services of the daemon's own user and for those of others.
+/// Initial limits published last, for services of the daemon's own user and for those of others.
 #[derive(Debug, Default)]
 pub(super) struct Initial {
     published: [Option<InitialLimits>; 2],

@@ -31,7 +31,7 @@ use crate::find::wrong;
 /// Where it is written down what there was before, below the folder of the book.
 const RECORDS: &str = ".held";
 
-/// What of a service another program may revert.
+/// Parts of a service's limits that another program may revert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Disk,
@@ -59,11 +59,11 @@ pub(super) struct For<'a> {
     pub(super) fresh: bool,
 }
 
-/// What becomes of something that is not as it was put into force.
+/// The decision on limits that are not as they were put into force.
 enum Judged {
-    /// It is put right; what is said of it.
+    /// Repaired, with this said.
     Repair(Option<String>),
-    /// It is left for a while; why.
+    /// Left for a while, for this reason.
     Leave(String),
 }
 

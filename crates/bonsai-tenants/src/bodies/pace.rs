@@ -47,7 +47,7 @@ pub(super) struct Retry {
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 impl Retry {
-    /// What came of a try.
+    /// Notes the result of a try.
     pub(super) fn tried(&mut self, succeeded: bool, now: Instant) {
         if succeeded {
             *self = Self::default();

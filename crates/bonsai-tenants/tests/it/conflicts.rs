@@ -14,7 +14,7 @@ use crate::support::{Group, NOTHING, bodies, until};
 /// Repairs in a row that make a conflict.
 const MOST: u32 = 10;
 
-/// What the other program writes, and what Bonsai does.
+/// The values of the other program and of Bonsai.
 const THEIRS: &str = "77";
 const OURS: [&str; 2] = ["300", "3072"];
 
@@ -90,7 +90,7 @@ fn a_group_that_is_fought_over_keeps_no_other_from_its_part() {
             // After 1, 2 and 4 s, instead of 8 times.
             let more = repairs.load(Ordering::Relaxed) - before;
             assert!(more <= 4, "{more} repairs in 8 s");
-            // It is said as long as it goes on.
+            // Said as long as the conflict goes on.
             until(&mut bodies, &NOTHING, "a", |body| {
                 let why = body.cpu_why.as_deref().unwrap_or_default();
                 why.contains("not in force now") && why.contains("again in")

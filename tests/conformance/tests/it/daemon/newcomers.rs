@@ -12,10 +12,10 @@ use crate::fixture::PATIENCE;
 
 const FILE: &str = "[capacity]\nwrite = \"20MB/s\"\n";
 
-/// What may be ahead: a burst of 20 ms, a round of the pool, leases, and a full pipe.
+/// Bytes that may be ahead: a burst of 20 ms, a round of the pool, leases, and a full pipe.
 const AHEAD: u64 = RATE / 20 + 16 * 16_384 + 65_536;
 
-/// What came by a pipe: when, and how much up to then.
+/// Arrivals at a pipe: the time, and all bytes up to then.
 type Came = Vec<(Instant, u64)>;
 
 /// A program that writes, and what of it arrives.
@@ -91,7 +91,7 @@ fn ahead(mut came: Came, rate: u64, time: Duration) -> (u64, u64) {
     (most, within.next_back().map_or(0, |(_, total)| *total))
 }
 
-/// What came by several pipes, as if by one.
+/// Arrivals at several pipes, as if at one.
 fn together(all: Vec<Came>) -> Came {
     let mut steps: Vec<(Instant, u64)> = Vec::new();
     for came in all {
@@ -127,7 +127,7 @@ fn the_first_second_of_a_service_is_within_what_is_shared() {
         writer.go_on(Duration::from_millis(1100));
         let (most, bytes) = ahead(writer.end(), RATE, Duration::from_secs(1));
         assert!(most <= AHEAD, "{most} bytes ahead, {AHEAD} may be");
-        // What nobody else uses is there at once, too.
+        // Unused bandwidth is there at once, too.
         assert!(bytes >= RATE / 4, "{bytes} bytes in the first second");
     }
 }
@@ -208,7 +208,7 @@ fn what_is_attached_is_within_what_is_shared_from_then_on() {
     line.expect("it is attached");
     let from = Instant::now();
     std::thread::sleep(Duration::from_millis(700));
-    // What comes after the end is unlimited again.
+    // After the end it is unlimited again.
     let to = Instant::now();
     drop(attached);
     let came = writer.end();
