@@ -10,14 +10,16 @@
 use std::fs;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context;
 use bonsai_api::Config;
+use bonsai_services::input::read_text;
 use bonsai_services::refusal::{Refusal, before_start};
+use bonsai_services::wording::of_document;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::Serialize;
 
@@ -43,7 +45,9 @@ pub(crate) const SYSTEM_FOLDER: &str = "/run/bonsai";
 /// Where the machine's daemon is asked, by everybody.
 pub const SYSTEM_SOCKET: &str = "/run/bonsai/daemon.sock";
 
-type Stamp = (SystemTime, u64);
+/// What of a file is another when it was changed or replaced: when it was written and when anything of it was changed, its length,
+/// and which file it is. Times alone can be set, and be as coarse as a second.
+type Stamp = (SystemTime, (i64, i64), u64, (u64, u64));
 
 /// Reads a configuration file.
 ///
@@ -52,14 +56,7 @@ type Stamp = (SystemTime, u64);
 pub fn read_config(path: &Path) -> anyhow::Result<Config> {
     let named = path.display();
     let refused = |text: String| Refusal::input(format!("{named}: {text}"));
-    let meta = fs::metadata(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
-    if meta.len() > MOST_CONFIG {
-        return Err(refused(format!(
-            "{} bytes are no configuration",
-            meta.len()
-        )));
-    }
-    let text = fs::read_to_string(path).map_err(|e| refused(format!("cannot be read: {e}")))?;
+    let text = read_text(path, MOST_CONFIG).map_err(|e| refused(format!("cannot be read: {e}")))?;
     parse_config(&text).map_err(refused)
 }
 
@@ -73,7 +70,7 @@ pub fn parse_config(text: &str) -> Result<Config, String> {
             let before = text.get(..span.start).unwrap_or_default();
             format!("line {}: ", before.matches('\n').count() + 1)
         });
-        let message = error.message().trim_end().replace('\n', ", ");
+        let message = of_document(&error.message().trim_end().replace('\n', ", "));
         format!("{}{message}", line.unwrap_or_default())
     })?;
     crate::plain::config(&config)?;
@@ -136,7 +133,13 @@ impl Files {
 
     fn stamp(&self) -> Option<Stamp> {
         let meta = fs::metadata(self.config.as_ref()?).ok()?;
-        Some((meta.modified().ok()?, meta.len()))
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        Some((
+            meta.modified().ok()?,
+            changed,
+            meta.len(),
+            (meta.dev(), meta.ino()),
+        ))
     }
 
     /// The configuration, if its file has changed since it was last asked for.

@@ -140,6 +140,20 @@ fn settled(config: &api::Config) -> Result<(), String> {
             place.display()
         ));
     }
+    let tls = config.api.tls.as_ref();
+    for (name, path) in [
+        ("daemon.state", config.daemon.state.as_ref()),
+        ("daemon.socket", config.daemon.socket.as_ref()),
+        ("api.tls.certificate", tls.map(|tls| &tls.certificate)),
+        ("api.tls.key", tls.map(|tls| &tls.key)),
+    ] {
+        if let Some(path) = path.filter(|path| !path.is_absolute()) {
+            return Err(format!(
+                "{name}: {} is no absolute path, and the daemon may be started anywhere",
+                path.display()
+            ));
+        }
+    }
     let history = &config.history;
     for (name, size, least) in [
         ("size", history.size, Options::LEAST_POINTS),
