@@ -280,7 +280,7 @@ mod tests {
             ("[daemon]\nperiod = 5\n", "line 2: "),
             (
                 "[daemon]\n\nperoid = \"1s\"\n",
-                "line 3: unknown field `peroid`",
+                "line 3: there is no setting \"peroid\" here",
             ),
             ("[capacity\n", "line 1: "),
             ("[capacity]\nsend = \"1Gb\"\n", "line 2: "),

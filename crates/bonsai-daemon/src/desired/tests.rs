@@ -152,7 +152,7 @@ fn what_is_refused_changes_nothing() {
         ),
         (
             json!({"services": {"vod": {"sent": {}}}}),
-            "unknown field `sent`",
+            "there is no setting \"sent\" here",
         ),
         (
             json!({"daemon": {"period": "1s"}}),
