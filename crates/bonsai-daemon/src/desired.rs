@@ -52,7 +52,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Whether somebody made it: by number, or by name where no number is known (a token; a change of an older daemon).
+    /// Tells whether a user made the change: by number, or by name where no number is known (a token; a change of an older daemon).
     pub(crate) fn is_by(&self, actor: &str, uid: Option<u32>) -> bool {
         match (self.uid, uid) {
             (Some(own), Some(uid)) => own == uid,

@@ -45,7 +45,7 @@ pub(crate) const SYSTEM_FOLDER: &str = "/run/bonsai";
 /// Where the machine's daemon is asked, by everybody.
 pub const SYSTEM_SOCKET: &str = "/run/bonsai/daemon.sock";
 
-/// What of a file is another when it was changed or replaced: when it was written and when anything of it was changed, its length,
+/// Identity and state of a file, which differ when it was changed or replaced: when it was written and when anything of it was changed, its length,
 /// and which file it is. Times alone can be set, and be as coarse as a second.
 type Stamp = (SystemTime, (i64, i64), u64, (u64, u64));
 

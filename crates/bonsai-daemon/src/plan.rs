@@ -87,7 +87,7 @@ pub(crate) fn check(config: &api::Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether services of other users are governed: by root's daemon in its usual place, or where it says where they are.
+/// Tells whether services of other users are governed: by root's daemon in its usual place, or where it says where they are.
 fn governs_users(config: &api::Config) -> bool {
     let is_usual =
         || bonsai_host::runtime_dir_path().is_ok_and(|path| path == Path::new(SYSTEM_FOLDER));

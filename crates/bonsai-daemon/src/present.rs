@@ -1,4 +1,4 @@
-//! What of a configuration is not on this machine: files that keep the daemon from starting, and names that nothing has. The same
+//! Parts of a configuration that are not on this machine: files that keep the daemon from starting, and names that nothing has. The same
 //! is looked at by `bonsai config check` and when the daemon starts.
 
 use std::os::unix::fs::FileTypeExt;
@@ -43,7 +43,7 @@ fn absent_interfaces(config: &Config) -> Vec<String> {
 /// Checks all that the start of the daemon needs, short of opening sockets; returns what has no effect or waits.
 ///
 /// # Errors
-/// What would keep the daemon from starting, or from taking that file.
+/// The reason that would keep the daemon from starting, or from taking that file.
 pub fn check_start(config: &Config) -> anyhow::Result<Vec<String>> {
     let mut found = start(config)?;
     found.extend(absent_interfaces(config));

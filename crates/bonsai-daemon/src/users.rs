@@ -27,7 +27,7 @@ pub(crate) fn label(uid: u32) -> String {
 /// A user by the name that ids of their services begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Their number.
+    /// The user's number.
     pub uid: u32,
     /// The number of their own group.
     pub gid: u32,
@@ -49,7 +49,7 @@ pub fn owner(label: &str) -> Option<Owner> {
     known.or_else(|| number.map(|uid| Owner { uid, gid: uid }))
 }
 
-/// Whether there is a Unix group of that name.
+/// Tells whether there is a Unix group of that name.
 pub(crate) fn is_group(name: &str) -> bool {
     Group::from_name(name).is_ok_and(|group| group.is_some())
 }

@@ -30,7 +30,7 @@ pub struct Grant {
     pub(crate) how: How,
     /// Its own weight, by which it has its part among its siblings.
     pub(crate) by_weight: u32,
-    /// Whether it did nothing: what it is taken to demand then keeps its limit above nothing.
+    /// True for a service that did nothing: the demand that it is taken to have then keeps its limit above nothing.
     pub(crate) idle: bool,
 }
 
@@ -62,19 +62,19 @@ impl Grant {
         }
     }
 
-    /// Its weight as it was configured, among its siblings. The one of a flat pool is another scale.
+    /// Weight as it was configured, among its siblings. The one of a flat pool is another scale.
     #[must_use]
     pub const fn own_weight(&self) -> u32 {
         self.by_weight
     }
 
-    /// What it wanted, for people: nothing where it did nothing.
+    /// Demand, for people: nothing where it did nothing.
     #[must_use]
     pub const fn wanted(&self) -> Option<u64> {
         if self.idle { Some(0) } else { self.demand }
     }
 
-    /// What it is given of what it wanted, for people: nothing where it did nothing.
+    /// Share of the demand, for people: nothing where it did nothing.
     #[must_use]
     pub const fn given(&self) -> Option<u64> {
         match self.how {
@@ -205,7 +205,7 @@ pub enum Why {
         /// What it demands.
         demand: u64,
     },
-    /// It does nothing; its guarantee is lent.
+    /// Nothing is done; the guarantee is lent.
     Idle {
         /// The guarantee.
         guarantee: u64,

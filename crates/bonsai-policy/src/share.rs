@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     guarantees: Vec<u64>,
     /// What each demands: nothing where it does not run, at least 1 where it does.
     demands: Vec<u64>,
-    /// What one that does nothing is taken to demand.
+    /// Demand that an idle service is taken to have.
     trickle: u64,
     /// With the same demands, the next decision would be the same.
     stands: bool,

@@ -9,7 +9,7 @@ use std::path::Path;
 /// their length. A pipe is read where the shell has made it (`<(...)`), and not by its name, where nothing may ever come.
 ///
 /// # Errors
-/// What the system says, or one sentence.
+/// The system's error, or one sentence.
 pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let is_passed = ["/dev/fd", "/dev/stdin", "/proc"]
         .iter()

@@ -1,4 +1,4 @@
-//! What a parser says of a document, in the words of whoever wrote it: its types are those of TOML and JSON, not Rust's.
+//! Errors of parsers in the words of a document's author: its types are those of TOML and JSON, not Rust's.
 
 use crate::limits::nearest;
 
@@ -40,7 +40,7 @@ fn typed(message: &str) -> Option<String> {
     ))
 }
 
-/// What was found, with its type as the documents call it.
+/// The value that was found, with its type as the documents call it.
 fn found(text: &str) -> String {
     let (kind, value) = text.split_once(' ').unwrap_or((text, ""));
     match kind {
@@ -57,7 +57,7 @@ fn found(text: &str) -> String {
     }
 }
 
-/// What would be right.
+/// The value that would be right.
 fn wanted(expected: &str) -> String {
     let word = match expected {
         "a string" | "string" | "path string" | "str" => "a text in quotes",

@@ -1,4 +1,4 @@
-//! Services of other users, by the names that the daemon shows (`redis:vod`): a command about one goes on as that user, who may look
+//! Services of other users, by the names that the daemon shows (`redis:vod`): a command about one goes on as that user, which may look
 //! at it and change it, so that nothing of theirs is trusted further than they are.
 
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use crate::cli::{Command, GroupCommand};
 /// Set in the environment of a command that goes on as the owner of a service, to what ids of their services begin with.
 const SHOWN_AS: &str = "BONSAI_SHOWN_AS";
 
-/// The name by which whoever asked knows a service.
+/// The name by which the caller knows a service.
 pub(crate) fn shown(name: &str) -> String {
     match std::env::var(SHOWN_AS) {
         Ok(label) if check_name(&label).is_ok() => format!("{label}:{name}"),

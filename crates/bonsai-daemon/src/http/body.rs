@@ -73,7 +73,7 @@ fn malformed(detail: String) -> Failure {
 
 /// Reads a body.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
-    // What is no JSON is refused below, with its place.
+    // A body that is no JSON is refused below, with its place.
     if let Ok(value) = serde_json::from_slice(bytes) {
         crate::plain::document(&value).map_err(|why| Failure(bad_input(why)))?;
     }

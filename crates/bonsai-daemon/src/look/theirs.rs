@@ -154,7 +154,7 @@ impl Theirs {
         let asks = thread::Builder::new()
             .name(format!("name {uid}"))
             .spawn(move || {
-                // It may also answer late after a start of the machine, and say another name one day.
+                // The name service may also answer late after a start of the machine, and say another name one day.
                 let mut pause = AGAIN;
                 loop {
                     let label: Arc<str> = users::label(uid).into();

@@ -90,7 +90,7 @@ fn reason(text: &str) -> Result<String, String> {
     bonsai_daemon::check_reason(text).map(|()| text.to_owned())
 }
 
-/// How far back something is looked at: from a second on.
+/// A time to look back: from a second on.
 fn past(text: &str) -> Result<Span, String> {
     let past = span(text)?;
     if past.0 < std::time::Duration::from_secs(1) {

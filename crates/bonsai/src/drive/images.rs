@@ -388,13 +388,13 @@ mod tests {
             ("[[export]]\nname = \"a\"\n", ":1: an export has no path"),
             (
                 "\n[[export]]\npath = \"a\"\nreadonly = true\n",
-                ":4: unknown field `readonly`",
+                ":4: there is no setting",
             ),
             (
                 "[[export]]\npath = \"a\"\nformat = \"qcow2\"\n",
-                ":3: unknown variant `qcow2`",
+                ":3: there is no word",
             ),
-            ("[[export]]\npath = 3\n", ":2: invalid type"),
+            ("[[export]]\npath = 3\n", ":2: 3 is not what belongs here"),
             ("[[export]\n", ":1: "),
             (
                 "[[export]]\npath = \"a\"\nname = \"\"\n",

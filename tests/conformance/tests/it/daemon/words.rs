@@ -170,7 +170,7 @@ fn names_of_others_steer_no_terminal_wherever_they_are_printed() {
             && status.stdout.contains("\"program\"")
             && status.stdout.contains("\"waiting\": [\n        {")
     });
-    // What is no service, in the folder of services.
+    // Files that are no service, in the folder of services.
     fs::create_dir(ring.bonsai.services().join(HOSTILE)).expect("a folder");
     fs::write(ring.bonsai.services().join("y\u{1b}[2J\nz"), "").expect("a file");
     let (path, folder) = (
@@ -304,7 +304,7 @@ fn a_file_is_checked_as_the_daemon_takes_it() {
         ] {
             assert!(!said.stderr.contains(word), "{text}: {}", said.stderr);
         }
-        // What is refused here is refused by the start, too.
+        // A file that is refused here is refused by the start, too.
         let started = conformance::finish(&mut ring.daemon_command(&[]), crate::fixture::PATIENCE);
         assert_eq!(started.expect("it ends").status.code(), Some(2), "{text}");
     }
