@@ -111,7 +111,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l guarantee -l min -
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l ceiling -l max -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l weight -d 'Its part of what is left beyond the guarantees, against the weights of the others that want more, from 1 to 1000; 1 where nothing is said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l for -d 'End the change by itself after this time, such as 10min; needs the daemon' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l reason -d 'Why, for the audit trail' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l reason -d 'Why, for the audit trail; at most 1000 characters' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l event-loops -d 'Whether calls on descriptors that do not block are refused, as for `bonsai run`' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
 on\t'Under every limit'
 off\t'Never'"
@@ -167,7 +167,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subc
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l vm -d 'One of a virtual machine (QEMU, libvirt, Firecracker and others): its name' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l pid -d 'One in the network namespace of a process' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l for -d 'End the change by itself after this time, such as 10min; needs the daemon' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l reason -d 'Why, for the audit trail' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l reason -d 'Why, for the audit trail; at most 1000 characters' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l adopt -d 'Take the place of a queueing discipline that somebody else made. It is kept, and clear brings it back'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l dry-run -d 'Change nothing; show what would be different, and what all would get; needs the daemon'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l json -d 'As JSON'
@@ -177,7 +177,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subc
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l vm -d 'One of a virtual machine (QEMU, libvirt, Firecracker and others): its name' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l pid -d 'One in the network namespace of a process' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l for -d 'End the change by itself after this time, such as 10min; needs the daemon' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l reason -d 'Why, for the audit trail' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l reason -d 'Why, for the audit trail; at most 1000 characters' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l all -d 'All limits of all interfaces'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l dry-run -d 'Change nothing; show what would be different, and what all would get; needs the daemon'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l json -d 'As JSON'
@@ -534,7 +534,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_su
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from show" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l for -d 'End the change by itself after this time, such as 10min; needs the daemon' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l reason -d 'Why, for the audit trail' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l reason -d 'Why, for the audit trail; at most 1000 characters' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l dry-run -d 'Change nothing; show what would be different, and what all would get; needs the daemon'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'

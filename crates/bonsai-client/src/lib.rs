@@ -546,7 +546,7 @@ mod tests {
                 .expect("one")[..]
         ));
         assert!(!nested.to_string().contains("\\u001b") && is_safe(&nested.to_string()));
-        // What is plain stays as it is, quotes and letters of any language included.
+        // Plain text stays as it is, quotes and letters of any language included.
         let plain: Value = parsed("{\"a\\\"\":\"ä 日本\\\\\"}".as_bytes()).expect("JSON");
         assert_eq!(plain, serde_json::json!({"a\"": "ä 日本\\"}));
     }

@@ -21,6 +21,7 @@
 use std::collections::BTreeSet;
 
 use bonsai_api::{Config, Difference, Revision, Undone};
+use bonsai_services::wording::of_document;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,6 +39,9 @@ pub(crate) struct Change {
     pub(crate) revision: Revision,
     /// Who made it.
     pub(crate) actor: String,
+    /// The user's number, which stays when the user is renamed, and where the name service does not answer.
+    #[serde(default)]
+    pub(crate) uid: Option<u32>,
     /// When it ends, ms since 1970.
     pub(crate) until_unix_ms: Option<u64>,
     /// Whether whoever made it may change their own services only.
@@ -45,6 +49,16 @@ pub(crate) struct Change {
     pub(crate) owner: bool,
     /// What it changes.
     pub(crate) patch: Value,
+}
+
+impl Change {
+    /// Tells whether a user made the change: by number, or by name where no number is known (a token; a change of an older daemon).
+    pub(crate) fn is_by(&self, actor: &str, uid: Option<u32>) -> bool {
+        match (self.uid, uid) {
+            (Some(own), Some(uid)) => own == uid,
+            _ => self.actor == actor,
+        }
+    }
 }
 
 /// What survives a restart.
@@ -213,18 +227,18 @@ impl Desired {
     /// What would be in force without the changes of somebody.
     pub(crate) fn without(
         &self,
-        actor: &str,
+        (actor, uid): (&str, Option<u32>),
         check: impl Fn(&Config) -> Result<(), String>,
     ) -> Checked {
         let mut changes = self.kept.changes.clone();
-        changes.retain(|change| change.actor != actor);
+        changes.retain(|change| !change.is_by(actor, uid));
         effective(&self.base, &changes, &check)
     }
 
     /// How many changes of somebody are in force.
-    pub(crate) fn changes_of(&self, actor: &str) -> usize {
+    pub(crate) fn changes_of(&self, (actor, uid): (&str, Option<u32>)) -> usize {
         let changes = self.kept.changes.iter();
-        changes.filter(|change| change.actor == actor).count()
+        changes.filter(|change| change.is_by(actor, uid)).count()
     }
 
     /// Makes a change; what is different. One that makes no difference is not kept, and no
@@ -244,7 +258,8 @@ impl Desired {
         // One that ends leaves what it covers to be seen again.
         if change.until_unix_ms.is_none() {
             // What others have said stays below what an owner says: it is what they may go back to.
-            let may = |old: &Change| !change.owner || old.owner && old.actor == change.actor;
+            let may =
+                |old: &Change| !change.owner || old.owner && old.is_by(&change.actor, change.uid);
             let replaced_by_it = |old: &mut Change| may(old) && replaces(&change.patch, &old.patch);
             replaced.extend(changes.extract_if(.., replaced_by_it));
         }
@@ -432,9 +447,9 @@ fn from_value(
 ) -> Checked {
     let mut config: Config = serde_path_to_error::deserialize(document).map_err(|error| {
         let path = error.path().to_string();
-        let why = error.into_inner();
+        let why = of_document(&error.into_inner().to_string());
         Refused::Invalid(if path == "." {
-            why.to_string()
+            why
         } else {
             format!("{path}: {why}")
         })

@@ -8,14 +8,15 @@
 //! ```
 
 use std::fs;
-use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use bonsai_api::Config;
+use bonsai_services::input::read_text;
 use bonsai_services::refusal::{Refusal, before_start};
+use bonsai_services::wording::of_document;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::Serialize;
 
@@ -53,24 +54,7 @@ type Stamp = ([i64; 4], u64, u64);
 pub fn read_config(path: &Path) -> anyhow::Result<Config> {
     let named = path.display();
     let refused = |text: String| Refusal::input(format!("{named}: {text}"));
-    let meta = fs::metadata(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
-    if meta.len() > MOST_CONFIG {
-        return Err(refused(format!(
-            "{} bytes are no configuration",
-            meta.len()
-        )));
-    }
-    let mut text = String::new();
-    let read = fs::File::open(path).and_then(|file| {
-        // A device has no length, and no end.
-        file.take(MOST_CONFIG + 1).read_to_string(&mut text)
-    });
-    read.map_err(|e| refused(format!("cannot be read: {e}")))?;
-    if text.len() as u64 > MOST_CONFIG {
-        return Err(refused(format!(
-            "more than {MOST_CONFIG} bytes are no configuration"
-        )));
-    }
+    let text = read_text(path, MOST_CONFIG).map_err(|e| refused(format!("cannot be read: {e}")))?;
     parse_config(&text).map_err(refused)
 }
 
@@ -84,7 +68,7 @@ pub fn parse_config(text: &str) -> Result<Config, String> {
             let before = text.get(..span.start).unwrap_or_default();
             format!("line {}: ", before.matches('\n').count() + 1)
         });
-        let message = error.message().trim_end().replace('\n', ", ");
+        let message = of_document(&error.message().trim_end().replace('\n', ", "));
         format!("{}{message}", line.unwrap_or_default())
     })?;
     crate::plain::config(&config)?;
@@ -329,7 +313,7 @@ mod tests {
             ("[daemon]\nperiod = 5\n", "line 2: "),
             (
                 "[daemon]\n\nperoid = \"1s\"\n",
-                "line 3: unknown field `peroid`",
+                "line 3: there is no setting \"peroid\" here",
             ),
             ("[capacity\n", "line 1: "),
             ("[capacity]\nsend = \"1Gb\"\n", "line 2: "),

@@ -59,6 +59,7 @@ pub fn changes(text: &str) {
         let change = Change {
             revision: 0,
             actor: "somebody".to_owned(),
+            uid: None,
             until_unix_ms: (at % 3 == 1).then_some(1000),
             owner,
             patch,

@@ -40,6 +40,14 @@ pub fn idle(config: &api::Config, planned: &policy::Config) -> Vec<String> {
     for group in &planned.groups {
         terms(&format!("groups.{}", group.name), &group.terms);
     }
+    for (target, link) in &config.links {
+        let Some(uplink) = &link.uplink else { continue };
+        if config.links.get(uplink).is_none_or(|of| of.tx.is_none()) {
+            found.push(format!(
+                "links.{target}.uplink needs links.{uplink}.tx: a share is one of that, and nothing is shared unless it was set by hand"
+            ));
+        }
+    }
     let has_capacity = planned.capacity.iter().any(Option::is_some);
     if config.policy.automatic == api::Automatic::On && !has_capacity {
         found.push(
@@ -90,6 +98,19 @@ mod tests {
                 "{found:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_share_of_an_uplink_without_a_rate_is_said() {
+        let share = "[links.a]\nguarantee = \"1Mbit/s\"\nuplink = \"eth9\"\n";
+        let found = said(share);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("links.a.uplink needs links.eth9.tx"),
+            "{found:?}"
+        );
+        let whole = format!("{share}[links.eth9]\ntx = \"10Mbit/s\"\n");
+        assert_eq!(said(&whole), Vec::<String>::new());
     }
 
     #[test]

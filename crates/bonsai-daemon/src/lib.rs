@@ -34,6 +34,7 @@ mod placed;
 mod places;
 mod plain;
 mod plan;
+mod present;
 mod probe;
 mod problems;
 mod ring;
@@ -50,7 +51,9 @@ pub use http::openapi;
 pub use idle::idle;
 pub use plain::reason as check_reason;
 pub use plan::plan;
-pub use run::{Options, run};
+pub use present::check_start;
+pub use run::{Options, places_of_users, run};
+pub use users::{Owner, owner};
 
 #[doc(hidden)]
 pub mod fuzz;

@@ -198,7 +198,7 @@ impl Past {
                 let sample = Sample {
                     // One that wants more than it gets asks for no number.
                     asked: grant
-                        .demand
+                        .wanted()
                         .map_or(got, |demand| demand.min(got.max(demand))),
                     got,
                     limit: grant.share.or(grant.limit),

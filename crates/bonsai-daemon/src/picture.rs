@@ -188,7 +188,7 @@ impl Picture {
             Use {
                 resource: resource.into(),
                 got: per_s(usage.used),
-                asked: grant.demand.map(per_s),
+                asked: grant.wanted().map(per_s),
                 borrowed: per_s(usage.borrowed.unwrap_or_default()),
                 waiting: usage.wanted_more,
                 waited: waited / 1e9,
@@ -196,8 +196,8 @@ impl Picture {
                 decision: Decision {
                     min: per_s(grant.guarantee),
                     max: grant.ceiling.map(per_s),
-                    weight: u16::try_from(grant.weight).unwrap_or(u16::MAX),
-                    share: grant.share.map(per_s),
+                    weight: u16::try_from(grant.own_weight()).unwrap_or(u16::MAX),
+                    share: grant.given().map(per_s),
                     reason: grant.reason().to_string(),
                     enforced: how.and_then(|how| how[at]).unwrap_or(Enforced::None),
                 },
@@ -264,7 +264,7 @@ impl Picture {
                     let at = resource.index();
                     let used = self.seen.get(i).map_or(0, |seen| seen.usage[at].used);
                     *got.entry(resource.into()).or_insert(0.0) += per_s(used);
-                    let part = decided.grants[at].share.map_or(0.0, per_s);
+                    let part = decided.grants[at].given().map_or(0.0, per_s);
                     *share.entry(resource.into()).or_insert(0.0) += part;
                 }
             }

@@ -87,7 +87,7 @@ pub(crate) fn check(config: &api::Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether services of other users are governed: by root's daemon in its usual place, or where it says where they are.
+/// Tells whether services of other users are governed: by root's daemon in its usual place, or where it says where they are.
 fn governs_users(config: &api::Config) -> bool {
     let is_usual =
         || bonsai_host::runtime_dir_path().is_ok_and(|path| path == Path::new(SYSTEM_FOLDER));
@@ -139,6 +139,20 @@ fn settled(config: &api::Config) -> Result<(), String> {
              /run/user/{UID}/bonsai",
             place.display()
         ));
+    }
+    let tls = config.api.tls.as_ref();
+    for (name, path) in [
+        ("daemon.state", config.daemon.state.as_ref()),
+        ("daemon.socket", config.daemon.socket.as_ref()),
+        ("api.tls.certificate", tls.map(|tls| &tls.certificate)),
+        ("api.tls.key", tls.map(|tls| &tls.key)),
+    ] {
+        if let Some(path) = path.filter(|path| !path.is_absolute()) {
+            return Err(format!(
+                "{name}: {} is no absolute path, and the daemon may be started anywhere",
+                path.display()
+            ));
+        }
     }
     let history = &config.history;
     for (name, size, least) in [

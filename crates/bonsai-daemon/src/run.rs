@@ -77,6 +77,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         config.api.listen = Some(listen.clone());
         crate::plan(&config).map_err(Refusal::input)?;
     }
+    let absent = crate::present::start(&config)?;
     let services = Services::open()?;
     let running = be_the_one(services.folder())?;
     let files = Files::new(path.clone(), &config)?;
@@ -84,6 +85,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let (desired, left_out) = Desired::new(&config, kept, crate::plan::check)
         .map_err(|e| Refusal::input(e.to_string()))?;
     notes.extend(left_out);
+    notes.extend(absent);
     let socket = match &config.daemon.socket {
         Some(socket) => socket.clone(),
         None => socket_path()?,
@@ -236,6 +238,12 @@ impl Ends {
     }
 }
 
+/// Where the runtime directories of users are, unless the configuration says otherwise.
+#[must_use]
+pub fn places_of_users() -> Vec<PathBuf> {
+    USERS.into_iter().map(PathBuf::from).collect()
+}
+
 /// Where other users have their runtime directories, for a daemon of the whole machine: root's, unless it has one
 /// that somebody has chosen for it.
 fn places(config: &Config, services: &Services) -> Vec<PathBuf> {
@@ -243,9 +251,7 @@ fn places(config: &Config, services: &Services) -> Vec<PathBuf> {
     match &config.daemon.users {
         _ if !is_root => Vec::new(),
         Some(places) => places.clone(),
-        None if services.folder() == Path::new(SYSTEM_FOLDER) => {
-            USERS.into_iter().map(PathBuf::from).collect()
-        }
+        None if services.folder() == Path::new(SYSTEM_FOLDER) => places_of_users(),
         None => Vec::new(),
     }
 }

@@ -24,6 +24,36 @@ pub(crate) fn label(uid: u32) -> String {
     name.unwrap_or_else(|| uid.to_string())
 }
 
+/// A user by the name that ids of their services begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user's number.
+    pub uid: u32,
+    /// The number of their own group.
+    pub gid: u32,
+}
+
+/// The user that ids of services beginning with `label` belong to, if there is one.
+#[must_use]
+pub fn owner(label: &str) -> Option<Owner> {
+    let user = match label.parse::<u32>() {
+        Ok(uid) => User::from_uid(Uid::from_raw(uid)),
+        Err(_) => User::from_name(label),
+    };
+    let known = user.ok().flatten().map(|user| Owner {
+        uid: user.uid.as_raw(),
+        gid: user.gid.as_raw(),
+    });
+    // A user without a name has no group of a name either.
+    let number = label.parse::<u32>().ok();
+    known.or_else(|| number.map(|uid| Owner { uid, gid: uid }))
+}
+
+/// Tells whether there is a Unix group of that name.
+pub(crate) fn is_group(name: &str) -> bool {
+    Group::from_name(name).is_ok_and(|group| group.is_some())
+}
+
 /// Whether a user is in a group.
 pub(crate) fn is_in(uid: u32, gid: u32, group: &str) -> bool {
     let Some(wanted) = Group::from_name(group).ok().flatten() else {

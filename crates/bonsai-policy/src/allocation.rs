@@ -30,6 +30,8 @@ pub struct Grant {
     pub(crate) how: How,
     /// Its own weight, by which it has its part among its siblings.
     pub(crate) by_weight: u32,
+    /// True for a service that did nothing: the demand that it is taken to have then keeps its limit above nothing.
+    pub(crate) idle: bool,
 }
 
 /// Which [`Why`] it is: the rest follows from the grant.
@@ -56,6 +58,28 @@ impl Grant {
             resource,
             how: How::Unshared,
             by_weight: 1,
+            idle: false,
+        }
+    }
+
+    /// Weight as it was configured, among its siblings. The one of a flat pool is another scale.
+    #[must_use]
+    pub const fn own_weight(&self) -> u32 {
+        self.by_weight
+    }
+
+    /// Demand, for people: nothing where it did nothing.
+    #[must_use]
+    pub const fn wanted(&self) -> Option<u64> {
+        if self.idle { Some(0) } else { self.demand }
+    }
+
+    /// Share of the demand, for people: nothing where it did nothing.
+    #[must_use]
+    pub const fn given(&self) -> Option<u64> {
+        match self.how {
+            How::Met if self.idle => Some(0),
+            _ => self.share,
         }
     }
 
@@ -72,6 +96,9 @@ impl Grant {
                 guarantee,
                 by_weight: beyond,
                 weight,
+            },
+            How::Met if self.idle => Why::Idle {
+                guarantee: self.guarantee,
             },
             How::Met => met(self.demand.unwrap_or(0), self.guarantee),
             How::Shares => Why::Shares {
@@ -178,6 +205,11 @@ pub enum Why {
         /// What it demands.
         demand: u64,
     },
+    /// Nothing is done; the guarantee is lent.
+    Idle {
+        /// The guarantee.
+        guarantee: u64,
+    },
     /// It gets all that it demands.
     Met {
         /// What it demands.
@@ -243,6 +275,10 @@ impl fmt::Display for Reason {
                 self.rate(lent),
                 self.rate(demand)
             ),
+            Why::Idle { guarantee: 0 } => write!(f, "idle"),
+            Why::Idle { guarantee } => {
+                write!(f, "idle: its guarantee, {}, is lent", self.rate(guarantee))
+            }
             Why::Met {
                 demand,
                 guarantee,

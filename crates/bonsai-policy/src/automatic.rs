@@ -185,7 +185,7 @@ impl Policy {
         }
     }
 
-    /// The most that a guarantee grows to for the sake of its owner, who chooses what is reported of their services, what these
+    /// The most that a guarantee grows to for the sake of its owner: an owner chooses what is reported of their services, what these
     /// demand, and how many there are: what others are promised and may borrow is not theirs to take.
     fn owner_most(&self, at: usize, i: usize, configured: u64) -> u64 {
         let (Some(most), Some(capacity)) = (self.config.owner_most, self.config.capacity[i]) else {

@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     guarantees: Vec<u64>,
     /// What each demands: nothing where it does not run, at least 1 where it does.
     demands: Vec<u64>,
+    /// Demand that an idle service is taken to have.
+    trickle: u64,
     /// With the same demands, the next decision would be the same.
     stands: bool,
 }
@@ -140,6 +142,7 @@ impl Policy {
         // So that nobody's limit is nothing, which its return could not be told from. All of
         // these together are a thousandth of the capacity.
         let trickle = (capacity / 1_000 / (observation.services.len() as u64).max(1)).max(1);
+        shared.trickle = trickle;
         let mut same = true;
         for (seen, &at) in observation.services.iter().zip(&self.places) {
             let at = at as usize;
@@ -302,6 +305,7 @@ impl Policy {
                 resource,
                 how,
                 by_weight: bounds.weight,
+                idle: demand <= shared.trickle,
             };
         }
     }
@@ -325,6 +329,7 @@ impl Policy {
                     share: Some(ceiling),
                     limit: Some(ceiling),
                     weight: bounds.weight,
+                    by_weight: bounds.weight,
                     how: How::CeilingOnly,
                     ..out.grants[i]
                 };

@@ -25,12 +25,14 @@ pub mod confinement;
 pub mod glance;
 pub mod group;
 pub mod initial;
+pub mod input;
 pub mod limits;
 pub mod observe;
 pub mod refusal;
 pub mod service;
 mod text;
 pub mod theirs;
+pub mod wording;
 
 pub use service::LEDGER_VARIABLE;
 pub use text::harmless;

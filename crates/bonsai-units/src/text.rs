@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// Whether a character is printed as itself: neither control character (C0, DEL, C1), nor invisible, nor one that moves others.
+/// Tells whether a character is printed as itself: neither control character (C0, DEL, C1), nor invisible, nor one that moves others.
 #[must_use]
 pub const fn is_plain(c: char) -> bool {
     !matches!(

@@ -3,6 +3,8 @@
 mod daemon;
 mod pace;
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 use bonsai_api::{LinkBy, LinkState, LinkView};
 use bonsai_host::tenants::Who;
@@ -67,7 +69,15 @@ fn meant(of: &LinkOf, name: Option<&str>) -> anyhow::Result<Found> {
 fn read(words: &[String]) -> anyhow::Result<(Option<&str>, Ask)> {
     let mut name = None;
     let mut ask = Ask::default();
+    let mut keys = BTreeSet::new();
     for word in words {
+        let key = word.split_once('=').map(|(key, _)| key);
+        let twice = key.filter(|key| !keys.insert(*key));
+        if let Some(key) = twice {
+            bail!(Refusal::input(format!(
+                "{key} is given twice: write it once"
+            )));
+        }
         if let Some(uplink) = word.strip_prefix("uplink=") {
             ask.uplink = Some(uplink.to_owned());
         } else if word.contains('=') {

@@ -43,6 +43,7 @@ mod status;
 mod top;
 mod trace;
 mod watch;
+mod whose;
 mod why;
 
 use std::process::ExitCode;
@@ -85,7 +86,7 @@ fn answer() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refused(&error),
     };
-    match perform(cli.command) {
+    match whose::go_on(&cli.command).and_then(|()| perform(cli.command)) {
         Ok(code) => ExitCode::from(code),
         // Whoever closed the pipe has seen enough.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,

@@ -22,7 +22,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     written.context("standard output cannot be written")
 }
 
-/// What [`print`] writes for a text.
+/// The form in which [`print`] writes a text.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(|c| c == '\n' || is_plain(c)) {
         return Cow::Borrowed(text);
@@ -192,7 +192,7 @@ pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What others may write into a name, a path or a reason, to steer a terminal or to forge a line.
+    /// Text that others may write into a name, a path or a reason, to steer a terminal or to forge a line.
     pub(crate) const HOSTILE: &str =
         "x\u{1b}[31mRED\u{1b}]0;title\u{7}\r\nrevision 99, root, forged\u{202e}\u{9b}2J\0\u{200b}";
 
@@ -201,7 +201,7 @@ mod tests {
         let bare = format!("a{HOSTILE}\n");
         let safe = printable(&bare);
         assert!(safe.chars().all(|c| c == '\n' || is_plain(c)), "{safe:?}");
-        // What a program emphasises itself stays.
+        // The program's own emphasis stays.
         let own = "\u{1b}[1mtitle\u{1b}[0m\n";
         assert_eq!(printable(own), own);
         assert_eq!(printable("ä 日本\n"), "ä 日本\n");

@@ -69,7 +69,8 @@ pub(crate) fn document(service: &str, ledger: &Ledger) -> Document {
 /// There is no such service, or its ledger cannot be read.
 pub(crate) fn run(args: &Stats) -> anyhow::Result<u8> {
     let service = Services::open()?.find(&args.service)?;
-    let document = document(&service.name, &service.ledger()?);
+    let name = crate::whose::shown(&service.name);
+    let document = document(&name, &service.ledger()?);
     if args.json {
         print_json(&document, false)?;
     } else {

@@ -30,7 +30,8 @@ use crate::output::{Paint, print, print_json};
 /// There is no such service, or its ledger cannot be read.
 pub(crate) fn run(args: &Why) -> anyhow::Result<u8> {
     let service = Services::open()?.find(&args.service)?;
-    let evidence = collect::watch(&service, &service.ledger()?, args.window)?;
+    let mut evidence = collect::watch(&service, &service.ledger()?, args.window)?;
+    evidence.seen.service = crate::whose::shown(&service.name);
     let verdict = judge::judge(&evidence.seen);
     let document = show::document(&evidence, &verdict);
     if args.json {

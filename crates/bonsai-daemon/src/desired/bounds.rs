@@ -70,7 +70,7 @@ pub(super) fn fits(changes: &[Change], change: &Change) -> Result<(), Refused> {
     }
     let owners = || changes.iter().filter(|old| old.owner).chain([change]);
     let name = &change.actor;
-    if sum(owners().filter(|old| old.actor == *name)) > OWNER_BYTES {
+    if sum(owners().filter(|old| old.is_by(name, change.uid))) > OWNER_BYTES {
         return refused(format!(
             "with that, the changes of {name} that are in force would take more than {} KiB: take \
              some back",

@@ -25,6 +25,7 @@ fn change(patch: Value, until: Option<u64>) -> Change {
     Change {
         revision: 0,
         actor: "root".to_owned(),
+        uid: None,
         until_unix_ms: until,
         owner: false,
         patch,
@@ -151,7 +152,7 @@ fn what_is_refused_changes_nothing() {
         ),
         (
             json!({"services": {"vod": {"sent": {}}}}),
-            "unknown field `sent`",
+            "there is no setting \"sent\" here",
         ),
         (
             json!({"daemon": {"period": "1s"}}),
@@ -378,7 +379,7 @@ fn what_others_have_said_stays_below_what_an_owner_says() {
         send.max.map(|max| max.to_string())
     };
     let without_alice = |state: &Desired| {
-        let config = state.without("alice", anything);
+        let config = state.without(("alice", None), anything);
         max(&config.expect("a configuration"))
     };
     let mut state = desired(FILE);
@@ -429,4 +430,40 @@ fn who_is_named_by_an_owner_alone_is_promised_nothing() {
     assert!(error.to_string().contains("more than send has"), "{error}");
     state.undo(None, 0, check).expect("a step back");
     assert_eq!(by_owner(&state), [true, true]);
+}
+
+#[test]
+fn a_user_who_was_renamed_is_the_same() {
+    let mut desired = desired("");
+    let of = |actor: &str, uid| Change {
+        uid,
+        ..by(
+            actor,
+            json!({"services": {"vod": {"send": {"max": "5MB/s"}}}}),
+        )
+    };
+    desired
+        .change(of("alice", Some(7)), anything)
+        .expect("a change");
+    assert_eq!(desired.changes_of(("alicia", Some(7))), 1, "by her number");
+    assert_eq!(
+        desired.changes_of(("alice", Some(8))),
+        0,
+        "another user of that name"
+    );
+    assert_eq!(
+        desired.changes_of(("alice", None)),
+        1,
+        "where no number is known"
+    );
+    let without = desired
+        .without(("alicia", Some(7)), anything)
+        .expect("a configuration");
+    assert!(without.services.is_empty(), "{without:?}");
+    // Kept before numbers were: by name.
+    let kept = serde_json::to_string(desired.kept()).expect("JSON");
+    let kept = kept.replace("\"uid\":7,", "");
+    let kept: Kept = serde_json::from_str(&kept).expect("what an older daemon kept");
+    let (old, _) = Desired::new(&Config::default(), Some(kept), anything).expect("taken");
+    assert_eq!(old.changes_of(("alice", Some(7))), 1);
 }

@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bonsai_api::Problem;
+use bonsai_services::wording::of_document;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -76,14 +77,14 @@ fn malformed(detail: String) -> Failure {
 
 /// Reads a body.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
-    // What is no JSON is refused below, with its place.
+    // A body that is no JSON is refused below, with its place.
     if let Ok(value) = serde_json::from_slice(bytes) {
         crate::plain::document(&value).map_err(|why| Failure(bad_input(why)))?;
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        let text = error.into_inner().to_string();
+        let text = of_document(&error.into_inner().to_string());
         malformed(if path == "." {
             text
         } else {

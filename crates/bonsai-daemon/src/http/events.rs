@@ -310,6 +310,8 @@ mod tests {
             service: None,
             differences: Vec::new(),
             reason: String::new(),
+            left_out: 0,
+            problem: None,
         }
     }
 

@@ -212,7 +212,7 @@ fn services(registry: &mut Registry, picture: &Picture, who: &Who) {
                 (seen.usage[at], done[at], &decided.grants[at]);
             got.set(resource, &of, per_s(usage.used));
             guarantee.set(resource, &of, per_s(grant.guarantee));
-            if let Some(rate) = grant.share {
+            if let Some(rate) = grant.given() {
                 share.set(resource, &of, per_s(rate));
             }
             if let Some(rate) = grant.ceiling {

@@ -110,7 +110,9 @@ pub(super) fn seconds(from: Option<u64>, to: Option<u64>) -> Result<(u64, u64), 
         return Err(bad_input("to: that is after the year 9999"));
     }
     if from >= to {
-        return Err(bad_input("from: it is before `to`, in ms since 1970"));
+        return Err(bad_input(
+            "from: it has to be before `to`: that time would have no length",
+        ));
     }
     Ok((from / 1000, to.div_ceil(1000).max(from / 1000 + 1)))
 }
@@ -170,6 +172,19 @@ pub(super) async fn history(
         other => other,
     });
     let series = series.await?;
+    let unknown = range.service.as_deref().filter(|id| {
+        let picture = app.published.pictures.borrow();
+        series.slots.is_empty() && !picture.ids().any(|known| known == *id)
+    });
+    if let Some(id) = unknown.map(str::to_owned) {
+        let known = ask(&app, &who, |reader| match reader.services() {
+            Err(Error::Absent { .. }) => Ok(Vec::new()),
+            other => other,
+        });
+        if !known.await?.iter().any(|known| known.name == id) {
+            return Err(unknown_service(&id).into());
+        }
+    }
     let points = series.slots.iter().map(|slot| Point {
         unix_ms: slot.at * 1000,
         got: slot.got.mean,

@@ -78,7 +78,7 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
         started_unix_ms: app.started_unix_ms,
         unix_ms: unix_ms(),
         revision: picture.revision,
-        period_ms: picture.config.daemon.period.0.as_secs_f64() * 1e3,
+        period_ms: app.config.daemon.period.0.as_secs_f64() * 1e3,
         mode: picture.config.policy.mode,
         automatic: picture.config.policy.automatic,
         capacity: capacity.collect(),

@@ -133,6 +133,12 @@ pub(crate) struct Theirs {
     changed: Condvar,
 }
 
+/// A user without a name is asked for again after so long, and then after twice as long each time,
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// at most; one with a name may have another one.
+const RENAMED: Duration = Duration::from_secs(60);
+
 impl Theirs {
     /// Starts to look at the services in a user's runtime directory.
     pub(crate) fn start(home: Home) -> std::io::Result<Arc<Self>> {
@@ -147,8 +153,28 @@ impl Theirs {
         let asks = thread::Builder::new()
             .name(format!("name {uid}"))
             .spawn(move || {
-                let label = users::label(uid).into();
-                shared.lock().label = Some(label);
+                // The name service may also answer late after a start of the machine, and say another name one day.
+                let mut pause = AGAIN;
+                loop {
+                    let label: Arc<str> = users::label(uid).into();
+                    let is_number = *label == *uid.to_string();
+                    let mut state = shared.lock();
+                    if state.ends {
+                        return;
+                    }
+                    // A name that was known is not forgotten for a service that does not answer.
+                    if !is_number || state.label.is_none() {
+                        state.label = Some(label);
+                    }
+                    pause = if is_number {
+                        (pause * 2).min(RENAMED)
+                    } else {
+                        RENAMED
+                    };
+                    let ends = |state: &mut State| !state.ends;
+                    let waited = shared.changed.wait_timeout_while(state, pause, ends);
+                    drop(waited.unwrap_or_else(PoisonError::into_inner));
+                }
             });
         let threads = [Some(looks), asks.ok()].into_iter().flatten();
         theirs.lock().threads.extend(threads);

@@ -7,7 +7,7 @@ use bonsai_api as api;
 use bonsai_api::{Changed, Problem, QosReport, QosView};
 use bonsai_calls::select;
 use bonsai_policy::ClientReport;
-use bonsai_services::limits::Holds;
+use bonsai_services::limits::{Holds, nearest};
 use bonsai_units::Resource;
 use serde_json::Value;
 
@@ -154,7 +154,7 @@ impl Ring {
                 // What is wrong with all of it together is not for everybody: first whether they
                 // may at all.
                 owner_may_ask(&wish.patch, id).map_err(forbidden)?;
-                if self.desired.changes_of(&who.name) >= MOST_OF_OWNER {
+                if self.desired.changes_of((&who.name, who.uid)) >= MOST_OF_OWNER {
                     let text = format!(
                         "{} has {MOST_OF_OWNER} changes in force already: take some back",
                         who.name
@@ -167,7 +167,8 @@ impl Ring {
                     error => refused(&error),
                 };
                 let changed = self.desired.with(&patch, true, check).map_err(told)?;
-                let before = self.desired.without(&who.name, check).map_err(told)?;
+                let whose = (who.name.as_str(), who.uid);
+                let before = self.desired.without(whose, check).map_err(told)?;
                 owner_may(&wish.patch, id, &before, &changed.0).map_err(forbidden)?;
                 changed
             }
@@ -199,10 +200,12 @@ impl Ring {
         let change = Change {
             revision: 0,
             actor: who.name.clone(),
+            uid: who.uid,
             until_unix_ms: until,
             owner: !who.writes_all,
             patch,
         };
+        let strange = self.strangers(&config);
         let before = self.desired.revision();
         let differences = self
             .desired
@@ -228,7 +231,23 @@ impl Ring {
         self.note(deed);
         let mut changed = self.changed(who, differences, until);
         changed.held = self.held(&asked);
+        changed.problems.extend(strange);
         Ok(changed)
+    }
+
+    /// Services that a change names and that neither run nor were configured, in words: a name may be mistyped.
+    fn strangers(&self, after: &api::Config) -> Vec<String> {
+        let known = || self.config.services.keys().map(String::as_str);
+        let running = || self.identities.keys().map(|id| &**id);
+        let is_new = |id: &&String| !known().chain(running()).any(|known| known == id.as_str());
+        let named = after.services.iter().filter(|(_, of)| of.target.is_none());
+        let new = named.map(|(id, _)| id).filter(is_new);
+        let said = new.map(|id| {
+            let near = nearest(id, known().chain(running()));
+            let near = near.map_or_else(String::new, |near| format!("; is {near} meant?"));
+            format!("no service {id} runs, and none was configured before{near}")
+        });
+        said.collect()
     }
 
     /// Whether services that run can hold what a change gives them: the server of a disk image holds limits on reads and

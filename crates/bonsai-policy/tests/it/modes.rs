@@ -61,7 +61,7 @@ fn what_is_not_used_is_lent_and_given_back_in_one_decision() {
     assert_eq!((vod.guarantee, vod.ceiling), (mbit(40), None));
     assert_eq!(
         vod.reason().to_string(),
-        "guarantee 40 Mbit/s, 40 Mbit/s of it lent: demand was 50 kbit/s"
+        "idle: its guarantee, 40 Mbit/s, is lent"
     );
 
     let back = policy.decide(&observed([seen("vod", 1, true), seen("web", 99, true)]));

@@ -177,7 +177,7 @@ fn of_owners(most: Option<u32>) -> Policy {
     Policy::new(config).expect("good")
 }
 
-/// What each has after its owner has told the worst for ten minutes, and wanted all there is.
+/// Guarantees after each owner has told the worst for ten minutes, and wanted all there is.
 fn after_the_worst(policy: &mut Policy) -> Vec<(String, u64)> {
     let names = ["alice:a", "alice:b", "alice:c", "bob:a", "calls"];
     let worst = |name: &str| ClientReport {

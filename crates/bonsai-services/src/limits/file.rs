@@ -16,7 +16,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Limit, check_together};
+use crate::input::read_bounded;
 use crate::refusal::Refusal;
+use crate::wording::of_document;
+
+/// Maximum length of a file, in bytes: far more than any by hand.
+const MOST: u64 = 1 << 20;
 
 /// What a file asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -47,7 +52,7 @@ impl Problem {
 /// # Errors
 /// A [`Refusal`] that starts with `FILE:LINE:COLUMN:`.
 pub fn read(path: &Path) -> anyhow::Result<File> {
-    let bytes = std::fs::read(path).map_err(|error| {
+    let bytes = read_bounded(path, MOST).map_err(|error| {
         Refusal::input(format!(
             "{}: cannot read the limits: {error}",
             path.display()
@@ -85,7 +90,7 @@ fn parse(text: &str) -> Result<File, Problem> {
     let table = DeTable::parse(text).map_err(|error| {
         Problem::new(
             &error.span().unwrap_or(0..0),
-            error.message().replace('\n', ", "),
+            of_document(&error.message().replace('\n', ", ")),
         )
     })?;
     let mut file = File::default();

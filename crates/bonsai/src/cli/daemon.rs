@@ -98,6 +98,17 @@ fn reason(text: &str) -> Result<String, String> {
     bonsai_daemon::check_reason(text).map(|()| text.to_owned())
 }
 
+/// A time to look back: from a second on.
+fn past(text: &str) -> Result<Span, String> {
+    let past = span(text)?;
+    if past.0 < std::time::Duration::from_secs(1) {
+        return Err(format!(
+            "{text:?} is too short: history is kept by the second, so write 1s or more"
+        ));
+    }
+    Ok(past)
+}
+
 pub(super) fn span(text: &str) -> Result<Span, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
@@ -164,7 +175,7 @@ pub(crate) struct Past {
     pub(crate) resource: Resource,
 
     /// How far back.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = past)]
     pub(crate) since: Span,
 
     /// Write rows of all that is known to a file: csv or parquet.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{needed, said};
 use crate::cli::{Changing, ConfigCommand, Set, Undo};
-use crate::output::{escaped, print, print_json};
+use crate::output::{count, escaped, print, print_json};
 
 /// How a change is made, as it is said on the command line.
 pub(crate) fn how(changing: &Changing) -> How {
@@ -174,7 +174,11 @@ pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
             };
             let config = bonsai_daemon::read_config(&path)?;
             let planned = bonsai_daemon::plan(&config).map_err(Refusal::input)?;
-            let idle = bonsai_daemon::idle(&config, &planned);
+            let mut idle = bonsai_daemon::idle(&config, &planned);
+            idle.extend(
+                bonsai_daemon::check_start(&config)
+                    .map_err(|error| error.context(path.display().to_string()))?,
+            );
             if *as_json {
                 let document = json!({
                     "schema": SCHEMA,
@@ -189,14 +193,14 @@ pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
             }
             let verdict = match idle.is_empty() {
                 true => "fine",
-                false => "can be used, but some of it has no effect",
+                false => "can be used, but some of it has no effect now",
             };
             let mut text = format!(
-                "{}: {verdict}: {} services, {} groups, {} classes\n",
+                "{}: {verdict}: {}, {}, {}\n",
                 path.display(),
-                config.services.len(),
-                config.groups.len(),
-                config.classes.len()
+                count(config.services.len() as u64, "service", "services"),
+                count(config.groups.len() as u64, "group", "groups"),
+                count(config.classes.len() as u64, "class", "classes")
             );
             for what in idle {
                 text.push_str(&format!("  {what}\n"));

@@ -185,7 +185,7 @@ fn in_zone(zone: &TimeZone, unix_ms: u64) -> String {
     )
 }
 
-/// How long ago a time of the wall clock was; the clock may have been set since.
+/// The age of a time of the wall clock; the clock may have been set since.
 fn age(then: u64, now: u64) -> String {
     let length = |ms: u64| bonsai_units::format_duration_ns(ms.saturating_mul(1_000_000));
     match now.checked_sub(then) {

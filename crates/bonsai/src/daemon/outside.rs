@@ -47,7 +47,9 @@ impl Outside {
         let services = services.into_iter().flat_map(|all| all.services);
         let wanted = |seen: &Seen| {
             let named = self.only.as_ref().is_none_or(|only| *only == seen.id);
-            named && seen.running && seen.target.is_some()
+            // A service of another user, as root's daemon names it, is shown by a line.
+            let is_others = seen.id.contains(':');
+            named && seen.running && (seen.target.is_some() || is_others)
         };
         let before = observation.services.len();
         observation
@@ -87,6 +89,9 @@ fn shown(seen: Seen) -> ServiceView {
             network: matches!(resource, Resource::Send | Resource::Recv),
         })
     });
+    let others = seen.id.split_once(':');
+    let others =
+        others.map(|(user, _)| format!("of {user} (bonsai status {} shows all of it)", seen.id));
     ServiceView {
         limits: limits.collect(),
         name: seen.id,
@@ -112,6 +117,6 @@ fn shown(seen: Seen) -> ServiceView {
         unseen_line: None,
         processes_lost: 0,
         enforced: None,
-        target: seen.target,
+        target: seen.target.or(others),
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bonsai_nbd::protocol::MAX_NAME_BYTES;
 use bonsai_services::refusal::Refusal;
+use bonsai_services::wording::of_document;
 use serde::Deserialize;
 
 use crate::cli::{DriveServe, Format};
@@ -225,8 +226,12 @@ fn read(path: &Path) -> anyhow::Result<Vec<Given>> {
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
         Refusal::input(format!("{}:{line}: {why}", path.display()))
     };
-    let exports: Exports = toml::from_str(&text)
-        .map_err(|error| at(error.span(), &error.message().replace('\n', ", ")))?;
+    let exports: Exports = toml::from_str(&text).map_err(|error| {
+        at(
+            error.span(),
+            &of_document(&error.message().replace('\n', ", ")),
+        )
+    })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut found = Vec::new();
     for export in exports.export {
@@ -383,13 +388,13 @@ mod tests {
             ("[[export]]\nname = \"a\"\n", ":1: an export has no path"),
             (
                 "\n[[export]]\npath = \"a\"\nreadonly = true\n",
-                ":4: unknown field `readonly`",
+                ":4: there is no setting",
             ),
             (
                 "[[export]]\npath = \"a\"\nformat = \"qcow2\"\n",
-                ":3: unknown variant `qcow2`",
+                ":3: there is no word",
             ),
-            ("[[export]]\npath = 3\n", ":2: invalid type"),
+            ("[[export]]\npath = 3\n", ":2: 3 is not what belongs here"),
             ("[[export]\n", ":1: "),
             (
                 "[[export]]\npath = \"a\"\nname = \"\"\n",

@@ -50,6 +50,10 @@ fn each_mistake_has_its_sentence() {
             "the limit on read is given twice: write it once",
         ),
         (
+            &["link", "set", "lo", "tx=10Mbit/s", "tx=20Mbit/s"],
+            "tx is given twice: write it once",
+        ),
+        (
             &["serve", "/", "--lower", "../{}.mp4"],
             "--lower \"../{}.mp4\": it leads out of the folder, or to what is hidden; write a path below the folder, as low/{}.mp4",
         ),

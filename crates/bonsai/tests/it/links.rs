@@ -408,7 +408,7 @@ fn what_makes_no_sense_and_who_may_not_is_answered_in_a_sentence() {
         ("v1", json!({"tx": "1bit/s"}), "out of range"),
         ("v1", json!({"weight": 0}), "1 to 1000"),
         ("v1", json!({"burst": "1h"}), "1ms to 1s"),
-        ("v1", json!({"speed": "1Mbit/s"}), "unknown field"),
+        ("v1", json!({"speed": "1Mbit/s"}), "there is no setting"),
         ("v1", json!([]), "JSON object"),
     ] {
         let error = client.change_link(target, &patch, &How::default());

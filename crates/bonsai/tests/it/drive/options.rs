@@ -98,7 +98,7 @@ discard = false
     std::fs::write(&file, text.replace("discard", "dicsard")).expect("written");
     let sentence = refused(&place, &["--exports", &file]);
     assert!(
-        sentence.contains("exports.toml:13: unknown field `dicsard`"),
+        sentence.contains("exports.toml:13: there is no setting \"dicsard\" here"),
         "{sentence}"
     );
 }

@@ -204,9 +204,9 @@ fn what_cannot_be_measured_is_said() {
         (
             json!({"resource": "read", "apply": true}),
             400,
-            "unknown field",
+            "there is no setting",
         ),
-        (json!({"resource": "disk"}), 400, "unknown variant"),
+        (json!({"resource": "disk"}), 400, "there is no word"),
     ] {
         let answer = probe(&ring, &body);
         assert_eq!(answer.status, status, "{body}: {answer:?}");

@@ -45,7 +45,7 @@ fn malformed_requests_are_answered() {
         ),
         (patch("{\"read\":{\"min\":\"21MB/s\"}}"), 422, "21 MB/s"),
         (patch("{\"read\":{\"weight\":0}}"), 422, "0 is no weight"),
-        (patch("{\"raed\":{}}"), 422, "unknown field `raed`"),
+        (patch("{\"raed\":{}}"), 422, "there is no setting"),
         (patch("{\"group\":\"none\"}"), 422, "none"),
         (
             request(
