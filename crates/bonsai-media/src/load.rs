@@ -346,7 +346,7 @@ impl Late {
         }
     }
 
-    /// What is sent of so many bytes behind a key picture.
+    /// Part of the bytes behind a key picture that is sent.
     fn within(&self, bytes: u64) -> u64 {
         let within = u128::from(bytes) * u128::from(self.share) / u128::from(WHOLE);
         u64::try_from(within).unwrap_or(bytes)

@@ -57,7 +57,7 @@ fn a_hiccup_of_any_length_changes_nothing() {
     }
 }
 
-/// Of much that became due, the server works off more in each window than comes in: all of it is sent.
+/// A server that works off more in each window than becomes due sends all of it.
 #[test]
 fn lateness_that_becomes_less_by_itself_is_left_alone() {
     let mut load = Load::new(WhenBehind::DropPictures, 100);

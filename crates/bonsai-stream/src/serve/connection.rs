@@ -18,8 +18,8 @@ use super::root::FileId;
 /// wait for all viewers.
 pub(super) const BACKLOG: usize = 64 << 10;
 
-/// Seconds of a stream that wait to be taken before samples are left out for a viewer who is slow, and their bytes: the
-/// least, which a large picture fits in, and the most.
+/// Seconds of a stream that wait to be taken before samples are left out for a slow viewer; and the least bytes of that,
+/// in which a large picture fits, and the most.
 const SECONDS: u64 = 4;
 const LEAST: u64 = 512 << 10;
 const MOST: u64 = 16 << 20;
@@ -46,7 +46,7 @@ pub(super) struct Connection {
     /// Bytes of answers in it, and the end of the last.
     answers: usize,
     answered: usize,
-    /// What waits here and elsewhere, and the part of it that is here.
+    /// Bytes that wait here and elsewhere, and the part of them that waits here.
     all: Waiting,
     part: usize,
     /// Since when something waits that is not taken.
@@ -134,7 +134,7 @@ impl Connection {
         usize::try_from(room).unwrap_or(BACKLOG)
     }
 
-    /// Whether requests are heard: as long as answers are taken.
+    /// True while requests are heard, which is as long as answers are taken.
     pub(super) const fn is_heard(&self) -> bool {
         self.answers <= BACKLOG && self.held.is_none()
     }

@@ -34,7 +34,7 @@ pub(super) struct Stream {
     pub(super) handlers: Vec<Box<dyn Handler>>,
     pub(super) parts: Made,
     pub(super) packets: u64,
-    /// Whether something was left out as its viewer takes less than is sent, and whether that was told.
+    /// Something was left out as the viewer takes less than is sent, and that was told.
     pub(super) is_slow: bool,
     pub(super) is_told: bool,
     /// What it needs as long as it plays.

@@ -1,4 +1,4 @@
-//! A viewer by TCP who pauses, and one who takes less than is sent.
+//! A viewer by TCP that pauses, and one that takes less than is sent.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::support::{Served, Viewer, plan, skip};
 
 const SECONDS: u64 = 6;
 
-/// A film of about 2 MB/s, whose pictures are all predicted from the one before, from one key picture on each 2 s.
+/// A film of about 2 MB/s with a key picture each 2 s, in which each other picture is predicted from the one before.
 fn large(test: &str, folder: &Path) -> bool {
     let source = format!("testsrc2=size=640x360:rate=25:duration={SECONDS},noise=alls=60:allf=t");
     let made = Command::new("ffmpeg")
@@ -38,7 +38,7 @@ fn large(test: &str, folder: &Path) -> bool {
     is_made
 }
 
-/// A viewer whose kernel takes little for it, who plays.
+/// A viewer with a small receive buffer that plays.
 fn plays(served: &Served) -> (Viewer, String) {
     let mut viewer = Viewer::new(served.at);
     setsockopt(&viewer.stream, RcvBuf, &(32 << 10)).expect("set");
@@ -79,11 +79,11 @@ fn a_viewer_who_pauses_misses_nothing_and_one_who_is_slow_is_told_of() {
         for _ in 0..2 {
             served.wait_for("Slow");
         }
-        // A request of one who takes nothing is heard.
+        // A request is heard although nothing is taken.
         other.write(&format!("TEARDOWN {}", served.url("large.mp4")), &session);
         served.wait_for("Ended");
         let came = pictures(&mut viewer);
-        // What waited then, and what came after the next key picture.
+        // The pictures that waited then, and those behind the next key picture.
         assert!(
             (all / 2..all).contains(&came),
             "{engine:?}: {came} of {all}"

@@ -39,7 +39,7 @@ pub(super) fn of(
         return Ok(Fate::Drop);
     }
     if is_picture && is_sync {
-        // What there is a rate for are pictures of the lowest quality.
+        // A rate that is left is for pictures of the lowest quality.
         let behind = match stream.timeline.is_turning(line) {
             true => 0,
             false => stream.timeline.behind(line),
@@ -66,7 +66,7 @@ pub(super) fn of(
     Ok(if dropped { Fate::Drop } else { Fate::Send })
 }
 
-/// Whether a sample is left out as its viewer takes less than is sent, and too much waits for it already: first pictures
+/// True where a sample is left out as its viewer takes less than is sent, and too much waits already: first pictures
 /// that nothing is predicted from, then all up to the next that decoding can begin with.
 fn is_too_slow(
     stream: &mut Stream,
@@ -97,7 +97,7 @@ fn is_too_slow(
     Ok(is_asked && is_disposable(stream, line, sample)? == Some(true))
 }
 
-/// Whether nothing is predicted from a picture, as far as that is known.
+/// True where nothing is predicted from a picture; `None` where that is not known.
 fn is_disposable(stream: &Stream, line: usize, sample: &Sample) -> io::Result<Option<bool>> {
     let (file, track) = (stream.file(line), stream.timeline.track(line));
     beginning(file, track, sample, h264::is_disposable)
