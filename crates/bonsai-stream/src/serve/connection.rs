@@ -159,7 +159,7 @@ impl Connection {
         let all = self.all.0.get() - self.part + waiting;
         self.all.0.set(all);
         self.part = waiting;
-        if self.sent >= self.answered {
+        if waiting == 0 || self.sent >= self.answered {
             (self.answers, self.answered) = (0, 0);
         }
     }

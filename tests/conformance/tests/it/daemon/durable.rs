@@ -191,8 +191,8 @@ fn a_trail_that_cannot_be_read_is_said_and_not_empty() {
     ring.start(&[]);
     ring.done(&["set", "vod", "read=17MB/s"]);
     let page = ring.get("/v1/audit");
-    let problem = page["problem"].as_str().expect("a problem");
-    assert!(problem.contains("older entries are not shown"), "{problem}");
+    let problem = page["problems"][0].as_str().expect("a problem");
+    assert!(problem.contains("older entries are not told"), "{problem}");
     assert!(page["entries"].to_string().contains("17MB/s"), "{page}");
     // An entry that the database cannot take is in the file beside the changes.
     ring.end(Signal::KILL);
