@@ -56,7 +56,12 @@ fn services_that_run_are_adopted_and_share_what_there_is() {
     let _bulk = ring.reader("bulk");
     is_pooled(&ring, "bulk");
     std::thread::sleep(Duration::from_millis(100));
-    let got = together_at_most(&ring, RATE, &["vod", "bulk"], "both");
+    // A daemon that gets no processor for a window shows the same numbers twice.
+    let windows = || together_at_most(&ring, RATE, &["vod", "bulk"], "both");
+    let got = std::iter::repeat_with(windows)
+        .take(10)
+        .find(|got| got.iter().sum::<u64>() > 0)
+        .expect("something is read");
     // 15 MB/s and half of the 5 that are left, against the other half: 7 to 1.
     assert!(got[0] > 2 * got[1], "the guarantee: {got:?}");
     let of = ring.of("vod", "read");
