@@ -22,7 +22,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     written.context("standard output cannot be written")
 }
 
-/// The form in which [`print`] writes a text.
+/// The form in which [`print()`] writes a text.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(|c| c == '\n' || is_plain(c)) {
         return Cow::Borrowed(text);
