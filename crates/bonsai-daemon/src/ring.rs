@@ -29,6 +29,7 @@ mod initial;
 mod links;
 mod tick;
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -263,6 +264,19 @@ impl Ring {
         ring.place();
         ring.order_links();
         Ok((ring, published))
+    }
+
+    /// Says what is not as it should be, or no longer says it.
+    fn set_note(&mut self, about: &'static str, text: Option<String>) {
+        match text {
+            Some(text) => self.notes.insert(about, text),
+            None => self.notes.remove(about),
+        };
+    }
+
+    /// The same of any number of texts.
+    fn set_notes<T: Borrow<str>>(&mut self, about: &'static str, texts: &[T]) {
+        self.set_note(about, (!texts.is_empty()).then(|| texts.join("; ")));
     }
 
     /// Takes one event. All that ever changes, changes here.

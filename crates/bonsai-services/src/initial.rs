@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Group, Ledger, Part, Who, flags};
-use bonsai_units::{Resource, Unit};
+use bonsai_units::Resource;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -233,10 +233,7 @@ fn plain(
 ) -> anyhow::Result<()> {
     let things = group::of(ledger).filter(|_| pooled);
     let things = things.map_or_else(Vec::new, |(group, _)| group.things());
-    let is_shared = |resource: Resource| {
-        let mut things = things.iter().flatten();
-        things.any(|t| t.name == resource.class() && t.bytes == (resource.unit() == Unit::Bytes))
-    };
+    let is_shared = |resource| things.iter().flatten().any(|t| group::is_of(t, resource));
     let rates = limits.plain(service, is_shared);
     put_plain(ledger, BY_DAEMON, rates, monotonic_ns())?;
     Ok(())
@@ -260,10 +257,8 @@ fn join_pool(service: &str, ledger: &Ledger, limits: &InitialLimits) -> bool {
     };
     let ceilings = limits.ceilings(service);
     let joined = join_with(ledger, service, &pool, |thing| {
-        let is_it = |resource: &Resource| {
-            thing.name == resource.class() && thing.bytes == (resource.unit() == Unit::Bytes)
-        };
-        let resource = Resource::ALL.into_iter().find(is_it);
+        let mut all = Resource::ALL.into_iter();
+        let resource = all.find(|resource| group::is_of(thing, *resource));
         let ceiling = resource.and_then(|resource| ceilings[resource.index()]);
         Part {
             ceiling_milli: ceiling.unwrap_or(0),

@@ -1,7 +1,7 @@
 //! `bonsai set`: changes the limits of a running service.
 
 use bonsai_client::Client;
-use bonsai_ledger::Ledger;
+use bonsai_ledger::{Ledger, Part};
 use bonsai_services::group;
 use bonsai_services::limits::{
     BY_DAEMON, BY_SYSTEM, Change, Holds, Limit, apply, check_together, written,
@@ -207,11 +207,8 @@ fn beside(service: &str, ledger: &Ledger, limits: &[Limit]) -> Vec<String> {
             let Some(thing) = thing.as_ref().filter(|thing| thing.name == limit.name) else {
                 continue;
             };
-            let ceiling = group.part(*number, i).map_or(0, |part| part.ceiling_milli);
-            let most = match ceiling {
-                0 => thing.rate_milli,
-                ceiling => ceiling.min(thing.rate_milli),
-            };
+            let part = group.part(*number, i).unwrap_or(Part::PLAIN);
+            let most = group::member::most(thing, part);
             if is_lower(thing.bytes, most) {
                 found.push(format!(
                     "{service}: the group {} still lets it have at most {} of {}",

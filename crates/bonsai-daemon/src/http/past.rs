@@ -65,6 +65,19 @@ pub(super) async fn ask<T: Send + 'static>(
     })
 }
 
+/// The same of a past that may not have begun: nothing has been kept then.
+async fn ask_or_none<T: Default + Send + 'static>(
+    app: &App,
+    who: &Who,
+    question: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Problem> {
+    let question = |reader: &Reader| match question(reader) {
+        Err(Error::Absent { .. }) => Ok(T::default()),
+        other => other,
+    };
+    ask(app, who, question).await
+}
+
 /// Has what was met damaged looked at as a whole by whoever writes it, and moved aside.
 pub(super) fn damaged(events: &SyncSender<Event>, error: &Error) {
     if error.is_corrupt() {
@@ -166,22 +179,14 @@ pub(super) async fn history(
         to,
         points: range.points.unwrap_or(600),
     };
-    let series = ask(&app, &who, move |reader| match reader.series(&query) {
-        // Nothing has been kept yet.
-        Err(Error::Absent { .. }) => Ok(bonsai_history::Series::default()),
-        other => other,
-    });
-    let series = series.await?;
+    let series = ask_or_none(&app, &who, move |reader| reader.series(&query)).await?;
     let unknown = range.service.as_deref().filter(|id| {
         let picture = app.published.pictures.borrow();
         series.slots.is_empty() && !picture.ids().any(|known| known == *id)
     });
     if let Some(id) = unknown.map(str::to_owned) {
-        let known = ask(&app, &who, |reader| match reader.services() {
-            Err(Error::Absent { .. }) => Ok(Vec::new()),
-            other => other,
-        });
-        if !known.await?.iter().any(|known| known.name == id) {
+        let known = ask_or_none(&app, &who, Reader::services).await?;
+        if !known.iter().any(|known| known.name == id) {
             return Err(unknown_service(&id).into());
         }
     }
@@ -217,11 +222,7 @@ pub(super) async fn known(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
 ) -> Result<axum::Json<Vec<Known>>, Failure> {
-    let services = ask(&app, &who, |reader| match reader.services() {
-        Err(Error::Absent { .. }) => Ok(Vec::new()),
-        other => other,
-    });
-    let mut services = services.await?;
+    let mut services = ask_or_none(&app, &who, Reader::services).await?;
     services.retain(|service| may(&app, &who, Some(&service.name)).is_ok());
     let services = services.into_iter().map(|service| Known {
         service: service.name,
@@ -312,11 +313,7 @@ pub(super) async fn audit(
             limit: most + 1 - entries.len(),
             ..AuditFilter::default()
         };
-        let older = ask(&app, &who, move |reader| match reader.audit(&filter) {
-            // Nothing has been kept yet.
-            Err(Error::Absent { .. }) => Ok(Vec::new()),
-            other => other,
-        });
+        let older = ask_or_none(&app, &who, move |reader| reader.audit(&filter));
         match older.await {
             Ok(older) => entries.extend(older.into_iter().map(crate::past::told)),
             // Entries in memory are told all the same.

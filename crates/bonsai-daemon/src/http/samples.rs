@@ -6,6 +6,7 @@
 //! 2. A scrape has what was seen at most [`OLD`] ago, or nothing.
 //! 3. Nothing is looked at for scrapes when there has been none for [`SCRAPED`].
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -88,15 +89,7 @@ impl Samples {
         let before = last.take().map(|(before, ..)| before);
         let before = before.filter(|before| before.age() < LONG_AGO);
         let folder = Arc::clone(&orders.folder);
-        let looked = aside(move || {
-            let before = match before {
-                Some(before) => before,
-                None => look_since(&folder, None)?.1,
-            };
-            std::thread::sleep(LEAST.saturating_sub(before.age()));
-            look_since(&folder, Some(&before))
-        });
-        Ok(match looked.await? {
+        Ok(match aside(move || look(&folder, before)).await? {
             Ok((links, now)) => {
                 *last = Some((now, links.clone(), state));
                 links
@@ -129,6 +122,16 @@ impl Samples {
     }
 }
 
+/// Looks, and counts traffic since an earlier look: for [`LEAST`], if there was none.
+fn look(folder: &Path, since: Option<Before>) -> Result<(Links, Before), bonsai_tenants::Error> {
+    let since = match since {
+        Some(since) => since,
+        None => look_since(folder, None)?.1,
+    };
+    std::thread::sleep(LEAST.saturating_sub(since.age()));
+    look_since(folder, Some(&since))
+}
+
 impl Scrapes {
     fn is_scraped(&self) {
         *self.scraped.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
@@ -145,18 +148,7 @@ impl Scrapes {
         while self.is_wanted() {
             let folder = Arc::clone(&orders.folder);
             let since = before.take();
-            let looked = aside(move || {
-                let since = match since {
-                    Some(since) => since,
-                    None => {
-                        let since = look_since(&folder, None)?.1;
-                        std::thread::sleep(LEAST);
-                        since
-                    }
-                };
-                look_since(&folder, Some(&since))
-            });
-            let Ok(looked) = looked.await else {
+            let Ok(looked) = aside(move || look(&folder, since)).await else {
                 // The daemon is ending.
                 return;
             };

@@ -7,11 +7,12 @@
 //! A limit per stream or on some descriptors is not among them: it does not hold for all calls.
 
 use bonsai_api::LimitOwner;
+use bonsai_ledger::Part;
 use bonsai_policy::Config;
 use bonsai_services::group::{self, DAEMON_POOL};
 use bonsai_services::limits::{calls_of, for_people, written};
 use bonsai_services::observe::monotonic_ns;
-use bonsai_units::{Rate, Resource, Unit};
+use bonsai_units::{Rate, Resource};
 use serde_json::Value;
 
 use super::Ring;
@@ -83,27 +84,20 @@ impl Ring {
         let by_group = |(id, resource): &(String, Resource)| {
             let ledger = self.looker.get(id)?.own()?.ledger().ok()?;
             let (group, number) = group::of(&ledger)?;
-            let is_bytes = resource.unit() == Unit::Bytes;
             let things = group.things();
             let mut things = things.iter().enumerate();
             let (place, thing) = things.find_map(|(place, thing)| {
                 let thing = thing.as_ref()?;
-                let is_it = thing.name == resource.class() && thing.bytes == is_bytes;
-                is_it.then_some((place, thing))
+                group::is_of(thing, *resource).then_some((place, thing))
             })?;
-            let most = match group.part(number, place).map(|part| part.ceiling_milli) {
-                None | Some(0) => thing.rate_milli,
-                Some(ceiling) => ceiling.min(thing.rate_milli),
-            };
+            let part = group.part(number, place).unwrap_or(Part::PLAIN);
+            let most = group::member::most(thing, part);
             // The pool is where this daemon's own decision stands.
             let is_pool = group.name() == DAEMON_POOL;
             if is_pool || ceiling(id, *resource).is_some_and(|ceiling| ceiling <= most) {
                 return None;
             }
-            let rate = for_people(
-                Rate::from_milli(most, resource.unit()),
-                calls_of(resource.class()),
-            );
+            let rate = group::member::people(thing, most);
             let group = group.name();
             Some(format!(
                 "{id}: the group {group} still lets it have at most {rate} of {resource} (bonsai group set {group} changes it)"

@@ -57,10 +57,8 @@ impl Ring {
             return;
         };
         // Those of services are shown with them.
-        match links.kept().problems(&self.config.links) {
-            none if none.is_empty() => drop(self.notes.remove("links")),
-            problems => drop(self.notes.insert("links", problems.join("; "))),
-        }
+        let problems = links.kept().problems(&self.config.links);
+        self.set_notes("links", &problems);
     }
 
     /// Notes what was done to interfaces.

@@ -72,10 +72,8 @@ impl Ring {
             let offset_s = crate::zone::utc_offset_s(unix_ms() / 1000);
             self.policy.set_utc_offset(offset_s);
             self.health.history = self.past.state();
-            match self.looker.problems() {
-                none if none.is_empty() => drop(self.notes.remove("others")),
-                problems => drop(self.notes.insert("others", problems.join("; "))),
-            }
+            let others = self.looker.problems();
+            self.set_notes("others", &others);
             self.look_at_what_is_kept();
             self.mind_the_clock();
             self.end_what_is_over();
@@ -135,10 +133,7 @@ impl Ring {
         } else {
             outcome.problem = Some("what is decided fits others than who is there".to_owned());
         }
-        match outcome.problem.clone() {
-            Some(problem) => drop(self.notes.insert("enforce", problem)),
-            None => drop(self.notes.remove("enforce")),
-        }
+        self.set_note("enforce", outcome.problem.clone());
         self.health.written += outcome.written;
         self.churn = self.churn - self.churn / 8 + outcome.written;
         if self.churn > 8 * CHURN {
@@ -151,16 +146,13 @@ impl Ring {
 
     /// Says whether there is a daemon of the whole machine beside this one.
     pub(super) fn above(&mut self, pid: Option<i32>) {
-        match pid {
-            None => drop(self.notes.remove("above")),
-            Some(pid) => {
-                let text = format!(
-                    "root's daemon, process {pid}, governs this machine: its limits (read/system \
-                     and so on) hold beside those of this one, and the lower one binds"
-                );
-                self.notes.insert("above", text);
-            }
-        }
+        let text = |pid| {
+            format!(
+                "root's daemon, process {pid}, governs this machine: its limits (read/system \
+                 and so on) hold beside those of this one, and the lower one binds"
+            )
+        };
+        self.set_note("above", pid.map(text));
     }
 
     /// Finds out whether the wall clock was set since the last look: what is for a time ends as
@@ -197,10 +189,7 @@ impl Ring {
                 let reloaded = self.desired.reload(&config, check);
                 match reloaded {
                     Ok((differences, notes)) => {
-                        self.notes.remove("file");
-                        if !notes.is_empty() {
-                            self.notes.insert("file", notes.join("; "));
-                        }
+                        self.set_notes("file", &notes);
                         let deed = Deed {
                             who: None,
                             by: "file",
@@ -236,12 +225,8 @@ impl Ring {
                 (is_new, text)
             })
             .collect();
-        if texts.is_empty() {
-            self.notes.remove("ends");
-        } else {
-            let all: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
-            self.notes.insert("ends", all.join("; "));
-        }
+        let all: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+        self.set_notes("ends", &all);
         for (_, reason) in texts.into_iter().filter(|(is_new, _)| *is_new) {
             self.note(Deed {
                 who: None,
@@ -291,10 +276,7 @@ impl Ring {
                 if let Err(problems) = self.policy.configure(planned.clone()) {
                     self.notes.insert("policy", crate::texts(&problems));
                 }
-                match crate::idle(&self.config, &planned) {
-                    idle if idle.is_empty() => drop(self.notes.remove("idle")),
-                    idle => drop(self.notes.insert("idle", idle.join("; "))),
-                }
+                self.set_notes("idle", &crate::idle(&self.config, &planned));
                 self.planned = Arc::new(planned);
             }
             Err(problem) => drop(self.notes.insert("policy", problem)),
@@ -322,24 +304,16 @@ impl Ring {
     /// Looks whether that could be written.
     fn look_at_what_is_kept(&mut self) {
         let written = self.keeping.last();
-        match written.problem {
-            None => drop(self.notes.remove("keep")),
-            Some(problem) => {
-                let text = format!(
-                    "changes are in force, and would be lost if the daemon were restarted: {problem}"
-                );
-                self.notes.insert("keep", text);
-            }
-        }
-        match written.further {
-            None => drop(self.notes.remove("further")),
-            Some(problem) => {
-                let text = format!(
-                    "which further limits services have is not known to the next daemon: {problem}"
-                );
-                self.notes.insert("further", text);
-            }
-        }
+        let problem = written.problem.map(|problem| {
+            format!(
+                "changes are in force, and would be lost if the daemon were restarted: {problem}"
+            )
+        });
+        self.set_note("keep", problem);
+        let problem = written.further.map(|problem| {
+            format!("which further limits services have is not known to the next daemon: {problem}")
+        });
+        self.set_note("further", problem);
         if written.dropped > 0 {
             let text = format!(
                 "{} entries of the audit trail are lost: its database could not be written, and there was no more room for them beside the changes",

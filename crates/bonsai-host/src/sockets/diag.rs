@@ -4,6 +4,7 @@
 //! machine's byte order but for ports. Lengths are checked, since an answer may be cut short.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -38,7 +39,8 @@ pub(super) fn tcp() -> Option<Table> {
     Some(table)
 }
 
-fn ask(family: u8, table: &mut Table) -> Option<()> {
+/// A socket with a request on its way. The kernel answers at once or not at all.
+fn sent(request: &[u8], patience: Duration) -> Option<OwnedFd> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -46,9 +48,13 @@ fn ask(family: u8, table: &mut Table) -> Option<()> {
         Some(netlink::SOCK_DIAG),
     )
     .ok()?;
-    // The kernel answers at once or not at all.
-    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(1))).ok()?;
-    rustix::net::send(&socket, &request(family), SendFlags::empty()).ok()?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(patience)).ok()?;
+    rustix::net::send(&socket, request, SendFlags::empty()).ok()?;
+    Some(socket)
+}
+
+fn ask(family: u8, table: &mut Table) -> Option<()> {
+    let socket = sent(&request(family), Duration::from_secs(1))?;
     let mut answer = vec![0_u8; 256 * 1024];
     loop {
         let (read, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()).ok()?;
@@ -75,15 +81,7 @@ fn request(family: u8) -> [u8; HEADER + REQUEST] {
 
 /// The user of one socket, by its two addresses.
 pub(super) fn user_of(from: SocketAddr, to: SocketAddr) -> Option<u32> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::NETLINK,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        Some(netlink::SOCK_DIAG),
-    )
-    .ok()?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(100))).ok()?;
-    rustix::net::send(&socket, &request_of(from, to), SendFlags::empty()).ok()?;
+    let socket = sent(&request_of(from, to), Duration::from_millis(100))?;
     let mut answer = [0_u8; 4096];
     let (read, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()).ok()?;
     user(&answer[..read], from, to)

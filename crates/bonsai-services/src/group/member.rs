@@ -156,6 +156,15 @@ pub fn people(thing: &Thing, milli: u64) -> String {
     for_people(Rate::from_milli(milli, unit), select(&thing.name))
 }
 
+/// The most that a member gets of a thing, thousandths of a unit per second.
+#[must_use]
+pub fn most(thing: &Thing, part: Part) -> u64 {
+    match part.ceiling_milli {
+        0 => thing.rate_milli,
+        ceiling => ceiling.min(thing.rate_milli),
+    }
+}
+
 /// What a member has of a thing, in words.
 pub fn said(thing: &Thing, part: Part) -> String {
     let rate = |what: &str, milli: u64| match milli {

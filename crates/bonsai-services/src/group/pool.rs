@@ -61,8 +61,9 @@ pub struct PoolMember {
 /// What a member has of a resource, and did with it so far.
 pub type Share = PartReport;
 
-/// Whether a thing is what a resource is called in a group.
-fn is_of(thing: &Thing, resource: Resource) -> bool {
+/// True where a thing is what a resource is called in a group.
+#[must_use]
+pub fn is_of(thing: &Thing, resource: Resource) -> bool {
     thing.name == resource.class() && thing.bytes == (resource.unit() == Unit::Bytes)
 }
 

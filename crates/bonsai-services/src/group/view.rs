@@ -7,7 +7,7 @@ use bonsai_ledger::{GROUP_BUCKET, Ledger, MemberReport, PartReport, Thing};
 use bonsai_units::{Rate, Unit};
 use serde::Serialize;
 
-use super::member::{self, said};
+use super::member::{self, most, said};
 use crate::limits::for_people;
 use crate::observe::{LimitView, Waits, applies};
 
@@ -242,12 +242,7 @@ pub fn waiting_name(drawn: &Seen, bucket: u8) -> Option<(String, String)> {
 /// What waits may be blamed on: bucket, name, rate for people, and the calls it is on.
 pub fn blamed(drawn: &Drawn) -> Vec<(usize, String, String, Vec<u8>)> {
     let each = drawn.parts().map(|(i, thing, part)| {
-        let ceiling = part.part.ceiling_milli;
-        let most = if ceiling == 0 {
-            thing.rate_milli
-        } else {
-            ceiling.min(thing.rate_milli)
-        };
+        let most = most(thing, part.part);
         let selection = select(&thing.name);
         let on = (0_u8..)
             .zip(CALLS)

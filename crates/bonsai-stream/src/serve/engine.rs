@@ -284,16 +284,13 @@ impl<'a> Engine<'a> {
             None => {}
         }
         let is_news = stream.is_slow && !stream.is_told;
-        if is_news {
-            stream.is_told = true;
-            let (peer, clip) = (stream.peer, stream.clip.clone());
-            house.tell(&Event::Slow { peer, clip: &clip });
-        }
-        let Some(Some(stream)) = house.streams.get_mut(session) else {
-            return;
-        };
+        stream.is_told |= is_news;
+        let slow = is_news.then(|| (stream.peer, stream.clip.clone()));
         if !stream.timeline.is_playing() {
             house.weigh(session);
+        }
+        if let Some((peer, clip)) = slow {
+            house.tell(&Event::Slow { peer, clip: &clip });
         }
         match failed {
             Some(why) => {
