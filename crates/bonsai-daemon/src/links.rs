@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -53,6 +53,12 @@ const NOTED: Duration = Duration::from_secs(1);
 
 /// So long is waited for what was changed to take effect.
 const EFFECT: Duration = Duration::from_secs(1);
+
+/// Most entries kept for a control thread that takes none; older ones go first.
+const UNTOLD: usize = 256;
+
+/// An entry for the audit trail: an action, and why.
+type Entry = (&'static str, String);
 
 /// What has become of interfaces.
 #[derive(Clone, Debug, Default)]
@@ -186,6 +192,7 @@ pub(crate) fn start(
         noted: Instant::now(),
         watched: Instant::now(),
         soon: AGAIN,
+        untold: Vec::new(),
     };
     let thread = thread::Builder::new().name("links".to_owned());
     Ok((orders, thread.spawn(move || work.run())?))
@@ -206,6 +213,8 @@ struct Work {
     watched: Instant,
     /// How long after the next round what waits is looked for.
     soon: Duration,
+    /// Entries for the audit trail that the control thread has not taken yet.
+    untold: Vec<Entry>,
 }
 
 impl Work {
@@ -259,7 +268,14 @@ impl Work {
             }
             let noted = self.note();
             let watched = self.keeper.is_watching().then(|| self.watched + WATCHED);
-            let until = due.into_iter().chain(noted).chain(watched).min();
+            self.report(Vec::new());
+            let untold = (!self.untold.is_empty()).then(|| Instant::now() + AGAIN);
+            let until = due
+                .into_iter()
+                .chain(noted)
+                .chain(watched)
+                .chain(untold)
+                .min();
             if self.sleep(until, rests) {
                 let then = rested.max(Instant::now() + CROWD);
                 due = Some(due.map_or(then, |due| due.min(then)));
@@ -323,10 +339,7 @@ impl Work {
         let watched = self.keeper.watch(self.watched);
         let alarm = |what: String| ("alarm", format!("a limit does not hold: {what}"));
         let told: Vec<_> = watched.alarms.into_iter().map(alarm).collect();
-        if !told.is_empty() {
-            // An owner who has too much to do, or has ended, is not waited for.
-            let _ = self.events.try_send(Event::Told(told));
-        }
+        self.report(told);
         watched.changed
     }
 
@@ -361,9 +374,22 @@ impl Work {
             failures: round.problems,
             repairs: self.repairs,
         }));
-        if !told.is_empty() {
-            // An owner who has too much to do, or has ended, is not waited for.
-            let _ = self.events.try_send(Event::Told(told));
+        self.report(told);
+    }
+
+    /// Hands entries for the audit trail to the control thread, with those that its full queue had no place for.
+    /// Limits are kept meanwhile: this thread does not wait for that one.
+    fn report(&mut self, told: Vec<Entry>) {
+        self.untold.extend(told);
+        let superfluous = self.untold.len().saturating_sub(UNTOLD);
+        self.untold.drain(..superfluous);
+        if self.untold.is_empty() {
+            return;
+        }
+        let told = std::mem::take(&mut self.untold);
+        if let Err(TrySendError::Full(Event::Told(told))) = self.events.try_send(Event::Told(told))
+        {
+            self.untold = told;
         }
     }
 

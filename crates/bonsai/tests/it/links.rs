@@ -162,8 +162,9 @@ fn what_others_change_is_put_right_and_said() {
         let audit = client.audit(None, None, 50).expect("the trail");
         audit.entries.iter().any(|entry| entry.action == "repair")
     });
-    // Somebody who goes on is not fought without end, and named.
-    machine.until("the alarm", || {
+    // A program that goes on is not answered without end, and is told of after ten repairs. Between two are up to
+    // five times what one takes.
+    machine.until_in(Duration::from_secs(120), "the alarm", || {
         let gone = namespace::inside(machine.host.as_fd(), || {
             Command::new("tc")
                 .args(["qdisc", "del", "dev", "v1", "root"])

@@ -145,12 +145,18 @@ impl Machine {
 
     /// Waits until it is so.
     pub(crate) fn until(&self, what: &str, is_so: impl Fn() -> bool) {
-        let end = Instant::now() + PATIENCE;
+        self.until_in(PATIENCE, what, is_so);
+    }
+
+    /// The same for what takes several rounds of the daemon: one takes seconds beside other load.
+    pub(crate) fn until_in(&self, patience: Duration, what: &str, is_so: impl Fn() -> bool) {
+        let end = Instant::now() + patience;
         while !is_so() {
             assert!(
                 Instant::now() < end,
-                "{what}: never; {}",
-                self.host("tc class show dev v1")
+                "{what}: never; {}; the last entries: {:#?}",
+                self.host("tc class show dev v1"),
+                self.client().audit(None, None, 20)
             );
             std::thread::sleep(Duration::from_millis(10));
         }
