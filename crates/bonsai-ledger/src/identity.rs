@@ -23,7 +23,6 @@ const NUMBER_BITS: u32 = 22;
 const SHORT: u32 = (1 << 20) - 1;
 
 /// The namespace of an entry that is being reclaimed; no namespace has this inode.
-#[cfg(any(feature = "std", loom, miri))]
 pub(crate) const LEAVING: u32 = 1;
 
 /// The namespace of a process that has been seen to have ended.
@@ -65,6 +64,13 @@ impl ProcessId {
     #[inline]
     pub const fn has_ended(self) -> bool {
         self.namespace == ENDED
+    }
+
+    /// True while it is found out whether the process has ended: the namespace is not known meanwhile.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn is_in_doubt(self) -> bool {
+        self.namespace == LEAVING
     }
 }
 

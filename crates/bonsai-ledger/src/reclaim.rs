@@ -61,7 +61,9 @@ impl Segment {
     /// processes that live, and answers for a number and a short namespace whether there is
     /// certainly no such process.
     pub fn reclaim<L: Fn(u32, u32) -> bool>(&self, own: u32, mut look: impl FnMut() -> L) {
-        if self.foreign(own).next().is_none() {
+        // Listed before the look: what a process takes during it is no entry of an ended one.
+        let listed: Vec<Marked<'_>> = self.foreign(own).collect();
+        if listed.is_empty() {
             return;
         }
         let is_gone = look();
@@ -69,7 +71,7 @@ impl Segment {
             let [seen, mark, _] = marked.states;
             is_gone(marked.of.0, marked.of.1) && seize(marked.word, seen, mark)
         };
-        let marked: Vec<Marked<'_>> = self.foreign(own).filter(mark).collect();
+        let marked: Vec<Marked<'_>> = listed.into_iter().filter(mark).collect();
         if marked.is_empty() {
             return;
         }

@@ -163,6 +163,7 @@ impl Segment {
             let id = ProcessId::from_word(entry.id.load(Ordering::Relaxed))?;
             let is_it = id.pid == pid
                 && !id.has_ended()
+                && !id.is_in_doubt()
                 && entry.expected_ns.load(Ordering::Acquire) >= since_ns.max(1)
                 && entry.program.iter().zip(program).all(is_same);
             is_it.then_some(id)

@@ -158,6 +158,43 @@ fn what_the_dead_of_another_namespace_leave_is_freed_from_above() {
 }
 
 #[test]
+fn what_is_taken_during_a_look_is_not_in_doubt() {
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let (dead, newcomer) = (process(3, FIRST), process(4, FIRST));
+    claim(ledger, dead, 3);
+    let mut looks = 0;
+    ledger.reclaim(HOST, || {
+        looks += 1;
+        if looks == 1 {
+            // It has not been there when `/proc` was read.
+            claim(ledger, newcomer, 4);
+            expect(ledger, newcomer, "cat", 100);
+        }
+        let entry = ledger.find_process(newcomer).expect("its entry");
+        assert_eq!(ledger.find_expected(4, &entry.program, 0), Some(newcomer));
+        assert_eq!(ledger.threads_of(newcomer), 1);
+        let is_first = looks == 1;
+        move |pid, _| pid == 3 || is_first
+    });
+    assert_eq!(looks, 2);
+    assert_eq!([dead, newcomer].map(|p| ledger.threads_of(p)), [0, 1]);
+}
+
+#[test]
+fn the_namespace_of_an_entry_in_doubt_is_not_believed() {
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let again = process(4, FIRST);
+    expect(ledger, again, "cat", 100);
+    let program = &ledger.find_process(again).expect("its entry").program;
+    reclaim(ledger, [&[again], &[]], || {
+        assert_eq!(ledger.find_expected(4, program, 0), None);
+    });
+    assert_eq!(ledger.find_expected(4, program, 0), Some(again));
+}
+
+#[test]
 fn a_number_that_comes_round_keeps_its_page() {
     let scratch = Scratch::new();
     let ledger = &scratch.ledger;
