@@ -47,7 +47,10 @@ pub use file_size::ignore_file_size_signal;
 pub use heap::one_arena;
 pub use lookup::{LookupError, lookup_program};
 pub use output::{Output, OutputError, note_input, write_output};
-pub use runtime::{RuntimeDirError, private_dir, runtime_dir, runtime_dir_path};
+pub use runtime::{
+    RuntimeDirError, choose_runtime_dir, is_runtime_dir_chosen, private_dir, runtime_dir,
+    runtime_dir_path,
+};
 pub use sentence::sentence;
 pub use sigpipe::inherit_sigpipe;
 pub use state::{state_dir, state_dir_path};

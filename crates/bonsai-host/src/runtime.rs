@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -80,9 +81,26 @@ pub fn runtime_dir() -> Result<PathBuf, RuntimeDirError> {
 ///
 /// [`RuntimeDirError::Relative`].
 pub fn runtime_dir_path() -> Result<PathBuf, RuntimeDirError> {
+    if let Some(path) = CHOSEN.get() {
+        return Ok(path.clone());
+    }
     let uid = rustix::process::geteuid().as_raw();
     let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     choose(var, uid, |path| owner(path) == Some(uid))
+}
+
+/// The path given to [`choose_runtime_dir`].
+static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Has [`runtime_dir`] be this from now on, whatever the environment says. The first path given stays.
+pub fn choose_runtime_dir(path: PathBuf) {
+    let _ = CHOSEN.set(path);
+}
+
+/// True where the directory is not the user's usual one: by `$BONSAI_RUNTIME_DIR` or [`choose_runtime_dir`].
+#[must_use]
+pub fn is_runtime_dir_chosen() -> bool {
+    CHOSEN.get().is_some() || std::env::var_os("BONSAI_RUNTIME_DIR").is_some()
 }
 
 fn choose(

@@ -82,7 +82,7 @@ pub(crate) fn roots() -> anyhow::Result<Option<Client>> {
 
 /// The machine's daemon, if it runs and this user's services are not elsewhere.
 fn machines() -> anyhow::Result<Option<Client>> {
-    if std::env::var_os("BONSAI_RUNTIME_DIR").is_some() {
+    if bonsai_host::is_runtime_dir_chosen() {
         return Ok(None);
     }
     answering(Path::new(bonsai_daemon::SYSTEM_SOCKET))

@@ -82,11 +82,11 @@ fn main() -> ExitCode {
 }
 
 fn answer() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let mut cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),
     };
-    match whose::go_on(&cli.command).and_then(|()| perform(cli.command)) {
+    match whose::go_on(&mut cli.command).and_then(|()| perform(cli.command)) {
         Ok(code) => ExitCode::from(code),
         // Whoever closed the pipe has seen enough.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,

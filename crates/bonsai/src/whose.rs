@@ -1,61 +1,59 @@
 //! Services of other users, by the names that the daemon shows (`redis:vod`): a command about one goes on as that user, which may look
 //! at it and change it, so that nothing of theirs is trusted further than they are.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use anyhow::Context;
 use bonsai_daemon::Owner;
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::check_name;
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use rustix::process::geteuid;
 
 use crate::cli::{Command, GroupCommand};
 
-/// Set in the environment of a command that goes on as the owner of a service, to what ids of their services begin with.
-const SHOWN_AS: &str = "BONSAI_SHOWN_AS";
+/// What ids of the services of the user begin with that the command goes on as.
+static LABEL: OnceLock<String> = OnceLock::new();
 
 /// The name by which the caller knows a service.
 pub(crate) fn shown(name: &str) -> String {
-    match std::env::var(SHOWN_AS) {
-        Ok(label) if check_name(&label).is_ok() => format!("{label}:{name}"),
-        _ => name.to_owned(),
+    match LABEL.get() {
+        Some(label) => format!("{label}:{name}"),
+        None => name.to_owned(),
     }
 }
 
-/// The service that a command is about, where it has to be looked at by its owner.
-fn named(command: &Command) -> Option<&str> {
+/// The names of services in a command that has to be done by the owner.
+fn named(command: &mut Command) -> Vec<&mut String> {
     match command {
-        Command::Status(args) => args.service.as_deref(),
-        Command::Top(args) => args.service.as_deref(),
-        Command::Why(args) => Some(&args.service),
-        Command::Stats(args) => Some(&args.service),
-        Command::Audit(args) => Some(&args.service),
-        Command::Detach(args) => args
-            .targets
-            .iter()
-            .find(|of| of.contains(':'))
-            .map(String::as_str),
-        Command::Group(GroupCommand::Join(args)) => Some(&args.service),
-        Command::Group(GroupCommand::Leave(args)) => Some(&args.service),
-        _ => None,
+        Command::Status(args) => args.service.as_mut().into_iter().collect(),
+        Command::Top(args) => args.service.as_mut().into_iter().collect(),
+        Command::Why(args) => vec![&mut args.service],
+        Command::Stats(args) => vec![&mut args.service],
+        Command::Audit(args) => vec![&mut args.service],
+        Command::Detach(args) => args.targets.iter_mut().collect(),
+        Command::Group(GroupCommand::Join(args)) => vec![&mut args.service],
+        Command::Group(GroupCommand::Leave(args)) => vec![&mut args.service],
+        _ => Vec::new(),
     }
 }
 
 /// Goes on as the owner of the service that a command is about, if that is another user's; otherwise does nothing.
 ///
 /// # Errors
-/// A [`Refusal`]: there is no such user, or no service of theirs, or the caller is not root.
-pub(crate) fn go_on(command: &Command) -> anyhow::Result<()> {
-    let Some((id, (label, name))) = named(command).and_then(|id| Some((id, id.split_once(':')?)))
-    else {
+/// A [`Refusal`]: there is no such user, or no service of that user, or the caller is not root.
+pub(crate) fn go_on(command: &mut Command) -> anyhow::Result<()> {
+    let mut names = named(command);
+    let Some(id) = names.iter().find(|name| name.contains(':')) else {
         return Ok(());
     };
+    let id = id.to_string();
+    let (label, name) = id.split_once(':').unwrap_or_default();
     check_name(name)?;
     // A service that is no `bonsai run` has the name that is written in the configuration.
     let client = crate::daemon::running().ok().flatten();
-    let known = client.and_then(|client| client.service(id).ok());
+    let known = client.and_then(|client| client.service(&id).ok());
     if known.is_some_and(|known| known.target.is_some()) {
         return Ok(());
     }
@@ -70,22 +68,33 @@ pub(crate) fn go_on(command: &Command) -> anyhow::Result<()> {
             "{id} is a service of {label}, and this is user {own}: root looks at services of other users"
         )));
     }
-    let program = std::env::current_exe().context("cannot tell where bonsai itself is")?;
-    let mut next = std::process::Command::new(program);
-    next.args(with_name(std::env::args_os().skip(1), id, name));
-    next.env(SHOWN_AS, label);
     if own != owner.uid {
         let folder = home(&owner, name).ok_or_else(|| {
             Refusal::input(format!(
                 "there is no service {id:?}: {label} has none of that name that runs"
             ))
         })?;
-        next.env("BONSAI_RUNTIME_DIR", folder)
-            .uid(owner.uid)
-            .gid(owner.gid)
-            .current_dir("/");
+        bonsai_host::choose_runtime_dir(folder);
+        become_user(&owner).with_context(|| format!("{id}: cannot go on as {label}"))?;
     }
-    Err(next.exec()).with_context(|| format!("{id}: its owner cannot run bonsai"))
+    let _ = LABEL.set(label.to_owned());
+    for each in names.iter_mut().filter(|each| ***each == id) {
+        name.clone_into(each);
+    }
+    Ok(())
+}
+
+/// Gives up root's rights for those of a user, in all threads and for good.
+///
+/// No program is executed after that: the kernel keeps a process that has changed its user undumpable until then, so
+/// that the user can neither trace it nor read what root had in its environment and has open.
+fn become_user(owner: &Owner) -> anyhow::Result<()> {
+    let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+    setgroups(&[gid])?;
+    setresgid(gid, gid, gid)?;
+    setresuid(uid, uid, uid)?;
+    std::env::set_current_dir("/")?;
+    Ok(())
 }
 
 /// The runtime directory of a user in which a service of that name has its folder.
@@ -106,26 +115,28 @@ fn home(owner: &Owner, name: &str) -> Option<PathBuf> {
     })
 }
 
-/// The arguments with the name that the owner has for it.
-fn with_name<'a>(
-    args: impl Iterator<Item = OsString> + 'a,
-    id: &'a str,
-    name: &'a str,
-) -> impl Iterator<Item = OsString> + 'a {
-    args.map(move |arg| match arg == OsStr::new(id) {
-        true => OsString::from(name),
-        false => arg,
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
-    fn the_name_alone_is_replaced() {
-        let args = ["status", "redis:vod", "--json", "xredis:vod"].map(OsString::from);
-        let next: Vec<OsString> = with_name(args.into_iter(), "redis:vod", "vod").collect();
-        assert_eq!(next, ["status", "vod", "--json", "xredis:vod"]);
+    fn each_command_about_one_service_names_it() {
+        for line in [
+            "bonsai status redis:vod",
+            "bonsai top redis:vod",
+            "bonsai why redis:vod",
+            "bonsai stats redis:vod",
+            "bonsai audit redis:vod",
+            "bonsai detach 17 redis:vod",
+            "bonsai group join house redis:vod",
+            "bonsai group leave redis:vod",
+        ] {
+            let mut cli = Cli::try_parse_from(line.split(' ')).expect(line);
+            let names = named(&mut cli.command);
+            assert!(names.iter().any(|name| *name == "redis:vod"), "{line}");
+        }
     }
 }
