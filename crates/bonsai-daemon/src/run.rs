@@ -107,12 +107,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Some(listener) => listener,
         None => crate::http::bind(&socket)?,
     };
-    let mut enforcers: Vec<Box<dyn Enforcer>> = Vec::new();
-    if config.daemon.pool {
-        enforcers.push(Box::new(Pooled::default()));
-    }
-    enforcers.push(Box::new(Uplinks));
-    enforcers.push(Box::new(Limits::default()));
+    let enforcers: Vec<Box<dyn Enforcer>> = vec![
+        Box::new(Pooled::new(config.daemon.pool)),
+        Box::new(Uplinks),
+        Box::new(Limits::default()),
+    ];
     let tokens = Tokens::open(&files.state)?;
     let state = files.state.clone();
     let folder = services.folder().to_owned();

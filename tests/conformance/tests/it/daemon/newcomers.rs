@@ -273,6 +273,33 @@ fn without_a_daemon_a_service_has_no_limit_and_waits_for_nothing() {
 }
 
 #[test]
+fn a_daemon_that_shares_nothing_takes_services_out_of_the_pool_of_the_one_before() {
+    for (file, enforced) in [
+        ("", "none"),
+        (
+            "[capacity]\nwrite = \"20MB/s\"\n[daemon]\npool = false\n",
+            "limit",
+        ),
+    ] {
+        let mut ring = started(FILE);
+        let vod = writer(&ring, &["--name", "vod"], &DD);
+        ring.until("it is in the pool", |ring| {
+            ring.of("vod", "write")["enforced"] == "pool"
+        });
+        ring.end(rustix::process::Signal::KILL);
+        ring.configure(file);
+        ring.start(&[]);
+        ring.until("it is in no pool", |ring| {
+            !ring.done(&["status", "vod"]).contains("daemon-pool")
+        });
+        ring.until("it is shown so", |ring| {
+            ring.of("vod", "write")["enforced"] == enforced
+        });
+        drop(vod.end());
+    }
+}
+
+#[test]
 fn one_that_hangs_keeps_no_service_waiting_and_its_pool_holds() {
     let ring = started(FILE);
     ring.signal(rustix::process::Signal::STOP);
