@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! bonsai.toml           read; never written
+//! STATE                 locked for as long as it runs
 //! STATE/changes.json    changes since, and the end of the audit trail; replaced as a whole
 //! RUNTIME/.daemon.lock  held for as long as it runs: one daemon a user
 //! RUNTIME/daemon.sock   where it is asked
@@ -11,6 +12,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use bonsai_api::Config;
@@ -37,6 +39,8 @@ pub(crate) struct Files {
     pub(crate) state: PathBuf,
     /// When the configuration file was last seen changed.
     seen: Option<Stamp>,
+    /// The lock on the state directory, held to the end of the process.
+    _held: Option<Arc<OwnedFd>>,
 }
 
 pub(crate) use bonsai_services::initial::SYSTEM_FOLDER;
@@ -113,6 +117,17 @@ fn state_path(config: &Config) -> anyhow::Result<PathBuf> {
 }
 
 impl Files {
+    /// Files in a directory that a test reads and writes beside another holder.
+    #[cfg(test)]
+    pub(crate) fn of_test(state: &Path) -> Self {
+        Self {
+            config: None,
+            state: state.to_owned(),
+            seen: None,
+            _held: None,
+        }
+    }
+
     /// Of a daemon with that configuration.
     pub(crate) fn new(path: Option<PathBuf>, config: &Config) -> anyhow::Result<Self> {
         let state = state_path(config)?;
@@ -128,6 +143,8 @@ impl Files {
                 )
             })
             .map_err(before_start)?;
+        // Before anything there is touched.
+        let held = hold_state(&state)?;
         for name in ["changes.json", "tokens.json", "pages.json", "further.json"] {
             // Nothing reads one that stays.
             let _ = state_file::sweep(&state.join(name));
@@ -136,6 +153,7 @@ impl Files {
             config: path,
             state,
             seen: None,
+            _held: held.map(Arc::new),
         };
         files.seen = files.stamp();
         Ok(files)
@@ -231,6 +249,27 @@ fn parse(path: &Path, text: &[u8]) -> anyhow::Result<serde_json::Result<(Kept, T
     let trail = all.remove("audit").map(serde_json::from_value).transpose();
     let kept = serde_json::from_value(all.into());
     Ok(trail.and_then(|trail| Ok((kept?, trail.unwrap_or_default()))))
+}
+
+/// Takes a state directory for this daemon alone: another one, with a runtime directory of its own, would replace
+/// confirmed changes by its own. The directory itself is locked, which writes nothing, so that a full or read-only
+/// file system is no obstacle; where the file system knows no locks, there is none.
+///
+/// # Errors
+/// A [`Refusal`]: another daemon has it.
+fn hold_state(state: &Path) -> anyhow::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(folder) = rustix::fs::open(state, flags, Mode::empty()) else {
+        return Ok(None);
+    };
+    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(folder)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Refusal::input(format!(
+            "{}: another daemon keeps its changes there: give this one a state directory of its own (daemon.state or BONSAI_STATE_DIR), or end the other one",
+            state.display()
+        ))),
+        Err(_) => Ok(None),
+    }
 }
 
 /// What says that this daemon runs. The kernel drops it with its holder.
@@ -392,13 +431,20 @@ mod tests {
     }
 
     #[test]
+    fn a_state_directory_has_one_daemon() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = hold_state(folder.path()).expect("the first");
+        assert!(first.is_some());
+        let error = hold_state(folder.path()).expect_err("the second");
+        assert!(error.to_string().contains("daemon.state"), "{error}");
+        drop(first);
+        hold_state(folder.path()).expect("the next");
+    }
+
+    #[test]
     fn what_is_kept_comes_back_and_damage_is_moved_aside() {
         let folder = tempfile::tempdir().expect("a folder");
-        let files = Files {
-            config: None,
-            state: folder.path().to_owned(),
-            seen: None,
-        };
+        let files = Files::of_test(folder.path());
         let kept = || files.kept().expect("read");
         assert_eq!(kept(), (None, Trail::default(), Vec::new()));
         let trail = Trail {

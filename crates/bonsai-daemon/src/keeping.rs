@@ -358,9 +358,7 @@ mod tests {
     use super::*;
 
     fn files(folder: &std::path::Path) -> Files {
-        let mut config = bonsai_api::Config::default();
-        config.daemon.state = Some(folder.to_owned());
-        Files::new(None, &config).expect("files")
+        Files::of_test(folder)
     }
 
     fn start(folder: &std::path::Path, history: Option<Arc<Writer>>) -> Keeping {

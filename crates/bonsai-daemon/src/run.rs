@@ -2,7 +2,7 @@
 
 use std::fs::Permissions;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
@@ -102,17 +102,16 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         })?;
     }
     let is_passed = passed.is_some();
-    let bound = Bound((!is_passed).then_some(&*socket));
     let listener = match passed {
         Some(listener) => listener,
         None => crate::http::bind(&socket)?,
     };
-    let mut enforcers: Vec<Box<dyn Enforcer>> = Vec::new();
-    if config.daemon.pool {
-        enforcers.push(Box::new(Pooled::default()));
-    }
-    enforcers.push(Box::new(Uplinks));
-    enforcers.push(Box::new(Limits::default()));
+    let bound = (!is_passed).then(|| Bound::new(&socket));
+    let enforcers: Vec<Box<dyn Enforcer>> = vec![
+        Box::new(Pooled::new(config.daemon.pool)),
+        Box::new(Uplinks),
+        Box::new(Limits::default()),
+    ];
     let tokens = Tokens::open(&files.state)?;
     let state = files.state.clone();
     let folder = services.folder().to_owned();
@@ -268,15 +267,34 @@ fn others(places: Vec<PathBuf>, services: &Services) -> anyhow::Result<Option<Ot
     ))
 }
 
-/// The name of a socket that this daemon has opened, which ends with it. A passed socket belongs to the service manager.
-struct Bound<'a>(Option<&'a Path>);
+/// The name of a socket that this daemon has opened, which ends with it. A passed socket belongs to the service manager,
+/// and one that is there instead by now to another daemon.
+struct Bound<'a> {
+    path: &'a Path,
+    number: Option<(u64, u64)>,
+}
+
+impl<'a> Bound<'a> {
+    fn new(path: &'a Path) -> Self {
+        Self {
+            path,
+            number: number(path),
+        }
+    }
+}
 
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
-        if let Some(path) = self.0 {
-            let _ = std::fs::remove_file(path);
+        if self.number.is_some() && number(self.path) == self.number {
+            let _ = std::fs::remove_file(self.path);
         }
     }
+}
+
+/// Device and number of a file.
+fn number(path: &Path) -> Option<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
 }
 
 /// Each service of others and each connection costs a descriptor. Without more of them, some are not seen.

@@ -14,23 +14,26 @@
 //! 1. A newcomer draws on the daemon's pool, or has a plain limit on each resource that is shared
 //!    or has a ceiling: never neither. Without a place in the pool it begins with a part so small
 //!    that [`NEWCOMERS`] of them together have no more than there is.
-//! 2. What a daemon that runs no more has left is passed over.
+//! 2. What a daemon that runs no more has left is passed over. The daemon holds a write lock on
+//!    its file, and the kernel drops that with the daemon: so this is known also from another PID
+//!    namespace, and where processes of others are hidden. A process that may only read the file
+//!    cannot place such a lock. The daemon itself never opens its file again, which would drop it.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Group, Ledger, Part, Who, flags};
+use bonsai_ledger::{Group, Ledger, Part, flags};
 use bonsai_units::Resource;
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
+use rustix::process::{Flock, FlockType, fcntl_getlk};
 use serde::{Deserialize, Serialize};
 
-use crate::group::member::is_alive;
 use crate::group::{self, DAEMON_POOL, join_with, place};
-use crate::limits::{BY_DAEMON, BY_SYSTEM, Rates, put_plain};
+use crate::limits::{BY_DAEMON, BY_SYSTEM, Rates, plain_rates, put_plain};
 use crate::observe::monotonic_ns;
 
 /// So many may come at once, without a place in a pool, before the daemon looks.
@@ -45,36 +48,23 @@ pub const SYSTEM_FOLDER: &str = "/run/bonsai";
 const OWN: &str = ".initial-limits.json";
 const OF_USERS: &str = ".initial-limits-of-users.json";
 
-/// More than any such file: a thousand services with a ceiling on each resource.
-const MOST_BYTES: u64 = 1 << 20;
+/// Maximum length of such a file, in bytes: a hundred thousand services, each with ceilings of its own.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// Initial limits of newcomers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InitialLimits {
-    /// The daemon's process, and when that was started, clock ticks since the boot.
-    daemon: (u32, u64),
     /// True where services share in the daemon's pool.
     pub pool: bool,
     /// The limit of a service without a place there, for each resource that is shared.
     pub part: Rates,
     /// The most that a service may have of which nothing is configured.
     pub ceiling: Rates,
-    /// The same of services by name.
+    /// The same of services by name, of which something else is configured.
     pub named: BTreeMap<String, Rates>,
 }
 
 impl InitialLimits {
-    /// Those of the calling process, which is the daemon: nothing is limited yet.
-    #[must_use]
-    pub fn of_this_daemon() -> Self {
-        let pid = std::process::id();
-        let process = bonsai_host::proc::process(pid).ok().flatten();
-        Self {
-            daemon: (pid, process.map_or(0, |process| process.start_ticks)),
-            ..Self::default()
-        }
-    }
-
     /// The limit of a newcomer without a place in a pool, when `others` are there: [`NEWCOMERS`] may
     /// come at once. A power of two, so that it changes seldom.
     #[must_use]
@@ -104,22 +94,54 @@ impl InitialLimits {
         })
     }
 
-    fn is_current(&self) -> bool {
-        let (pid, started) = self.daemon;
-        is_alive(&Who {
-            name: String::new(),
-            pid,
-            started,
-            uid: 0,
+    /// What of the plain limits of a service is configured, and no part for the time up to the first look.
+    fn lasting(&self, service: &str, written: Rates) -> Rates {
+        let ceilings = self.ceilings(service);
+        Resource::ALL.map(|resource| {
+            let at = resource.index();
+            written[at].and(ceilings[at])
         })
+    }
+}
+
+/// A published file, in force for as long as this value lives.
+#[derive(Debug)]
+pub struct Publication {
+    path: PathBuf,
+    /// Holds the lock.
+    file: File,
+}
+
+impl Publication {
+    /// True where the file is still the one that is read: it may have been removed or replaced.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        let there = fs::symlink_metadata(&self.path).map(number).ok();
+        there.is_some() && there == self.file.metadata().map(number).ok()
+    }
+
+    /// Removes the file, unless it is that of another daemon.
+    pub fn withdraw(self) {
+        if self.is_there() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
 /// Publishes what newcomers begin with, for services of the daemon's own user or of all others.
 ///
 /// # Errors
-/// The file cannot be written.
-pub fn publish(folder: &Path, limits: &InitialLimits, of_users: bool) -> std::io::Result<()> {
+/// The file cannot be written or locked, or would be longer than what is read.
+pub fn publish(folder: &Path, limits: &InitialLimits, of_users: bool) -> io::Result<Publication> {
+    let text = serde_json::to_vec(limits)?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(io::Error::other(format!(
+            "{} bytes are more than the {MOST_BYTES} that are read: configure fewer services with \
+             ceilings of their own, and more by classes",
+            text.len()
+        )));
+    }
     let path = path(folder, of_users);
     let new = path.with_extension("new");
     // Left by a daemon that was killed; whatever it is, it is not followed.
@@ -132,15 +154,10 @@ pub fn publish(folder: &Path, limits: &InitialLimits, of_users: bool) -> std::io
         .open(&new)?;
     // The umask may have taken something from it.
     file.set_permissions(fs::Permissions::from_mode(mode))?;
-    file.write_all(&serde_json::to_vec(limits)?)?;
-    fs::rename(&new, &path)
-}
-
-/// Says that newcomers have no limits any more.
-pub fn withdraw(folder: &Path) {
-    for of_users in [false, true] {
-        let _ = fs::remove_file(path(folder, of_users));
-    }
+    file.write_all(&text)?;
+    fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    fs::rename(&new, &path)?;
+    Ok(Publication { path, file })
 }
 
 fn path(folder: &Path, of_users: bool) -> PathBuf {
@@ -149,6 +166,12 @@ fn path(folder: &Path, of_users: bool) -> PathBuf {
 
 /// Reads what a running daemon has published, if the file is that user's.
 fn read(folder: &Path, of_users: bool, owner: u32) -> Option<InitialLimits> {
+    let (limits, file) = read_file(folder, of_users, owner)?;
+    is_held(&file).then_some(limits)
+}
+
+/// The same of one that may run no more.
+fn read_file(folder: &Path, of_users: bool, owner: u32) -> Option<(InitialLimits, File)> {
     let mut options = fs::OpenOptions::new();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = options.read(true).custom_flags(flags.bits().cast_signed());
@@ -158,31 +181,91 @@ fn read(folder: &Path, of_users: bool, owner: u32) -> Option<InitialLimits> {
         return None;
     }
     let mut text = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut text).ok()?;
-    let limits: InitialLimits = serde_json::from_slice(&text).ok()?;
-    limits.is_current().then_some(limits)
+    (&file).take(MOST_BYTES).read_to_end(&mut text).ok()?;
+    let limits = serde_json::from_slice(&text).ok()?;
+    Some((limits, file))
+}
+
+/// True where another process holds a write lock on a file. Only asked: no lock is placed, also for no moment.
+fn is_held(file: &File) -> bool {
+    matches!(
+        fcntl_getlk(file, &Flock::from(FlockType::ReadLock)),
+        Ok(Some(_))
+    )
 }
 
 /// Gives a new service, which the calling process keeps and none of whose processes makes calls
-/// yet, what the daemons of this user and of the machine let newcomers have.
+/// yet, what the daemons of this user and of the machine let newcomers have. Returns the limits that are for the time up to
+/// the daemon's first look, and are to be lifted if that never comes.
 ///
 /// # Errors
 /// The ledger cannot be changed.
-pub fn apply(service: &str, ledger: &Ledger) -> anyhow::Result<()> {
+pub fn apply(service: &str, ledger: &Ledger) -> anyhow::Result<Vec<Provisional>> {
+    let mut all = Vec::new();
     let own = own_folder()?;
     if let Some(limits) = of_own(&own) {
         let pooled = limits.pool && join_pool(service, ledger, &limits);
-        plain(service, ledger, &limits, pooled)?;
+        let written = plain(service, ledger, &limits, pooled)?;
+        all.push(Provisional {
+            whose: BY_DAEMON,
+            folder: own.clone(),
+            written,
+            lasting: limits.lasting(service, written),
+        });
     }
     let is_elsewhere = std::env::var_os("BONSAI_RUNTIME_DIR").is_some();
-    if own != Path::new(SYSTEM_FOLDER)
+    let system = Path::new(SYSTEM_FOLDER);
+    if own != system
         && !is_elsewhere
-        && let Some(limits) = read(Path::new(SYSTEM_FOLDER), true, 0)
+        && let Some(limits) = read(system, true, 0)
     {
-        let rates = limits.plain(service, |_| false);
-        put_plain(ledger, BY_SYSTEM, rates, monotonic_ns())?;
+        let written = limits.plain(service, |_| false);
+        put_plain(ledger, BY_SYSTEM, written, monotonic_ns())?;
+        all.push(Provisional {
+            whose: BY_SYSTEM,
+            folder: system.to_owned(),
+            written,
+            lasting: limits.lasting(service, written),
+        });
     }
-    Ok(())
+    all.retain(|provisional| provisional.written != provisional.lasting);
+    Ok(all)
+}
+
+/// Limits of a newcomer up to the daemon's first look. If the daemon is killed before that, a small part of what the machine has
+/// would be all that the service gets for as long as no daemon runs; a ceiling that is configured stays, as all limits of a
+/// daemon that was killed do.
+#[derive(Debug)]
+pub struct Provisional {
+    /// See [`put_plain`].
+    whose: &'static str,
+    folder: PathBuf,
+    written: Rates,
+    /// Limits without the daemon.
+    lasting: Rates,
+}
+
+impl Provisional {
+    /// Lifts the limits if the daemon runs no more and has not looked. Returns true where nothing
+    /// is left to do.
+    ///
+    /// # Errors
+    /// The ledger cannot be changed.
+    pub fn look(&self, ledger: &Ledger) -> anyhow::Result<bool> {
+        let now_ns = monotonic_ns();
+        if plain_rates(ledger, self.whose, now_ns) != self.written {
+            return Ok(true);
+        }
+        let is_there = match self.whose {
+            BY_DAEMON => of_own(&self.folder),
+            _ => read(&self.folder, true, 0),
+        };
+        if is_there.is_some() {
+            return Ok(false);
+        }
+        put_plain(ledger, self.whose, self.lasting, now_ns)?;
+        Ok(true)
+    }
 }
 
 /// Takes a service out of the pool of this user's daemon, if it is in it, for a group that a
@@ -230,13 +313,13 @@ fn plain(
     ledger: &Ledger,
     limits: &InitialLimits,
     pooled: bool,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Rates> {
     let things = group::of(ledger).filter(|_| pooled);
     let things = things.map_or_else(Vec::new, |(group, _)| group.things());
     let is_shared = |resource| things.iter().flatten().any(|t| group::is_of(t, resource));
     let rates = limits.plain(service, is_shared);
     put_plain(ledger, BY_DAEMON, rates, monotonic_ns())?;
-    Ok(())
+    Ok(rates)
 }
 
 /// Makes a service a member of the pool, with its ceilings, and otherwise on the terms of one that
@@ -270,6 +353,9 @@ fn join_pool(service: &str, ledger: &Ledger, limits: &InitialLimits) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn folder() -> tempfile::TempDir {
@@ -282,10 +368,34 @@ mod tests {
 
     #[test]
     fn what_a_daemon_says_is_read_as_long_as_it_lives() {
-        let folder = folder();
-        let mut limits = InitialLimits::of_this_daemon();
+        const FOLDER: &str = "BONSAI_TEST_PUBLISHES_IN";
+        let test = "initial::tests::what_a_daemon_says_is_read_as_long_as_it_lives";
+        let mut limits = InitialLimits::default();
         limits.part[0] = Some(7);
-        publish(folder.path(), &limits, false).expect("a file");
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            // The daemon of this test: a process does not see its own locks.
+            let _file = publish(Path::new(&folder), &limits, false).expect("a file");
+            let _ = io::stdin().read(&mut [0]);
+            return;
+        }
+        let folder = folder();
+        let daemon = || {
+            let mut daemon = Command::new(std::env::current_exe().expect("this test"))
+                .args(["--exact", test])
+                .env(FOLDER, folder.path())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("it starts");
+            let start = Instant::now();
+            while read(folder.path(), false, uid()).is_none() {
+                assert!(start.elapsed() < Duration::from_secs(60), "never published");
+                assert_eq!(daemon.try_wait().expect("known"), None, "it has ended");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            daemon
+        };
+        let mut first = daemon();
         assert_eq!(read(folder.path(), false, uid()), Some(limits.clone()));
         assert_eq!(read(folder.path(), true, uid()), None, "of others");
         assert_eq!(
@@ -293,12 +403,49 @@ mod tests {
             None,
             "of another user"
         );
-        // The same number, and another process.
-        limits.daemon.1 += 1;
-        publish(folder.path(), &limits, false).expect("a file");
+        first.kill().expect("killed");
+        first.wait().expect("it ends");
+        assert!(path(folder.path(), false).exists(), "it stays");
         assert_eq!(read(folder.path(), false, uid()), None);
-        withdraw(folder.path());
-        assert!(!path(folder.path(), false).exists());
+        let mut second = daemon();
+        drop(second.stdin.take());
+        second.wait().expect("it ends");
+        assert_eq!(read(folder.path(), false, uid()), None);
+    }
+
+    #[test]
+    fn only_its_own_file_is_withdrawn() {
+        let folder = folder();
+        let there = || path(folder.path(), false).exists();
+        let publish = || publish(folder.path(), &InitialLimits::default(), false).expect("a file");
+        let first = publish();
+        assert!(first.is_there());
+        let second = publish();
+        assert!(!first.is_there() && second.is_there());
+        first.withdraw();
+        assert!(there(), "it is of the second");
+        second.withdraw();
+        assert!(!there());
+        let third = publish();
+        fs::remove_file(path(folder.path(), false)).expect("it was there");
+        assert!(!third.is_there());
+    }
+
+    #[test]
+    fn a_file_that_would_not_be_read_is_not_written() {
+        let folder = folder();
+        let mut limits = InitialLimits::default();
+        for i in 0..20_000 {
+            limits
+                .named
+                .insert(format!("service-{i}"), [Some(u64::MAX); Resource::COUNT]);
+        }
+        publish(folder.path(), &limits, false).expect("thousands of services");
+        let (read, _) = read_file(folder.path(), false, uid()).expect("all of it");
+        assert_eq!(read, limits);
+        limits.named.insert("x".repeat(16 << 20), Rates::default());
+        let error = publish(folder.path(), &limits, false).expect_err("too long");
+        assert!(error.to_string().contains("more than"), "{error}");
     }
 
     #[test]
@@ -307,7 +454,7 @@ mod tests {
         let elsewhere = folder.path().join("elsewhere");
         fs::write(&elsewhere, "{}").expect("a file");
         std::os::unix::fs::symlink(&elsewhere, path(folder.path(), false)).expect("a link");
-        assert_eq!(read(folder.path(), false, uid()), None);
+        assert!(read_file(folder.path(), false, uid()).is_none());
         fs::remove_file(path(folder.path(), false)).expect("it was there");
         let pipe = path(folder.path(), false);
         rustix::fs::mknodat(
@@ -318,12 +465,12 @@ mod tests {
             0,
         )
         .expect("a pipe");
-        assert_eq!(read(folder.path(), false, uid()), None);
+        assert!(read_file(folder.path(), false, uid()).is_none());
     }
 
     #[test]
     fn a_newcomer_has_a_limit_on_all_that_is_shared_or_has_a_ceiling() {
-        let mut limits = InitialLimits::of_this_daemon();
+        let mut limits = InitialLimits::default();
         let [read, write, send] = [Resource::Read, Resource::Write, Resource::Send];
         limits.part[read.index()] = Some(100);
         limits.part[send.index()] = Some(100);
@@ -340,6 +487,9 @@ mod tests {
         let vod = limits.plain("vod", nowhere);
         assert_eq!(vod[send.index()], Some(50));
         assert_eq!(vod[write.index()], Some(9));
+        let lasting = limits.lasting("vod", vod);
+        assert_eq!(lasting[send.index()], Some(50), "configured");
+        assert_eq!(limits.lasting("other", other)[read.index()], None);
         limits.pool = true;
         assert_eq!(
             limits.plain("other", nowhere)[read.index()],

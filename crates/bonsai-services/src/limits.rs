@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 pub use apply::{Change, apply};
 pub use file::{File, read};
 pub use holds::Holds;
-pub use plain::{Rates, put_plain};
+pub use plain::{Rates, plain_rates, put_plain};
 pub use scope::ScopeProblem;
 
 /// A limit whose name and unit are known to fit together.

@@ -11,6 +11,7 @@ use anyhow::Context;
 use bonsai_host::proc::{self, Processes};
 use bonsai_ledger::{EventLoops, Ledger, identity_of};
 use bonsai_services::group;
+use bonsai_services::initial::Provisional;
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::{self, monotonic_ns};
 use bonsai_services::refusal::{Refusal, before_start};
@@ -25,7 +26,9 @@ use crate::cli::Attach;
 use crate::detach::take_off;
 use crate::library::{self, ENGINE_LINK};
 use crate::output::say;
-use crate::run::{Residence, STANDARD_LOADER, begin_with_limits, merged, store_sites};
+use crate::run::{
+    Residence, STANDARD_LOADER, begin_with_limits, lift_without_daemon, merged, store_sites,
+};
 
 /// How long between two looks whether anybody is left.
 const LOOK: Duration = Duration::from_millis(100);
@@ -86,9 +89,9 @@ pub(crate) fn run(args: &Attach) -> anyhow::Result<u8> {
     let service = find_or_make(name.as_deref(), first, &limits).map_err(before_start)?;
     let ledger = match &service {
         Into::New(own) => prepare(own, first, &limits, (&library, &engine)),
-        Into::Running(service) => service.ledger(),
+        Into::Running(service) => service.ledger().map(|ledger| (ledger, Vec::new())),
     };
-    let entered = ledger.and_then(|ledger| {
+    let entered = ledger.and_then(|(ledger, provisional)| {
         let ledger = Arc::new(ledger);
         let residence = match &service {
             Into::New(own) if !args.keep => {
@@ -98,10 +101,10 @@ pub(crate) fn run(args: &Attach) -> anyhow::Result<u8> {
         };
         let engine = Engine::read(&engine)?;
         let entered = enter_all(&args.processes, args.tree, &engine, &service)?;
-        Ok((ledger, entered, residence))
+        Ok((ledger, provisional, entered, residence))
     });
     // Until the end.
-    let (ledger, entered, _residence) = match entered {
+    let (ledger, provisional, entered, _residence) = match entered {
         Ok(entered) => entered,
         Err(error) => {
             if let Into::New(own) = service {
@@ -114,6 +117,7 @@ pub(crate) fn run(args: &Attach) -> anyhow::Result<u8> {
     if args.keep {
         return Ok(0);
     }
+    lift_without_daemon(provisional, Arc::clone(&ledger));
     say!(
         "bonsai: {} under limits as the service {}; Ctrl-C takes them off",
         described(&entered),
@@ -204,7 +208,7 @@ fn prepare(
     first: i32,
     limits: &[Limit],
     (library, engine): (&Path, &Path),
-) -> anyhow::Result<Ledger> {
+) -> anyhow::Result<(Ledger, Vec<Provisional>)> {
     let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
     bonsai_supervisor::note_filter(&ledger);
     let runtime = service.folder.parent().unwrap_or(&service.folder);
@@ -231,8 +235,8 @@ fn prepare(
     };
     link(library, &service.preload_path())?;
     link(engine, &service.folder.join(ENGINE_LINK))?;
-    begin_with_limits(&service.name, &ledger);
-    Ok(ledger)
+    let provisional = begin_with_limits(&service.name, &ledger);
+    Ok((ledger, provisional))
 }
 
 /// Enters all of them, or none.

@@ -175,7 +175,8 @@ fn join(args: &GroupJoin) -> anyhow::Result<u8> {
     let was_pooled = initial::leave_pool(&args.service, &ledger)?;
     let joined = group::join(&service, &ledger, &group, &wishes);
     if joined.is_err() && was_pooled {
-        begin_with_limits(&args.service, &ledger);
+        // The service goes on as before, and this command does not stay.
+        let _ = begin_with_limits(&args.service, &ledger);
     }
     let membership = joined?;
     let mut text = String::new();

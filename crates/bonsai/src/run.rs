@@ -16,12 +16,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{EventLoops, Ledger, flags};
 use bonsai_services::group::{self, Wishes};
-use bonsai_services::initial;
+use bonsai_services::initial::{self, Provisional};
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::{Start, monotonic_ns, unseen_of_ended};
 use bonsai_services::refusal::{Refusal, before_start};
@@ -40,6 +41,12 @@ use crate::cli::{Run, Unpatched, WhenDead};
 use crate::library;
 use crate::output::say;
 use crate::stats;
+
+/// Time up to the first look whether a daemon has taken a newcomer over, about its period. Each later look waits twice as long,
+const FIRST_LOOK: Duration = Duration::from_millis(250);
+
+/// and no longer.
+const LAST_LOOK: Duration = Duration::from_secs(4);
 
 /// Everything that is known before anything is made.
 #[derive(Debug)]
@@ -211,13 +218,15 @@ impl Plan {
 
     /// Fills the service's folder and starts the program.
     fn start(&self, service: &OwnService, ready: Ready) -> anyhow::Result<(Keeper, Arc<Ledger>)> {
-        let (ledger, command) = self.prepare(service)?;
+        let (ledger, provisional, command) = self.prepare(service)?;
         let ledger = Arc::new(ledger);
         let started = self.start_with(service, &ledger, command, ready);
         if started.is_err() {
             group::leave_at_end(&ledger);
         }
-        Ok((started?, ledger))
+        let keeper = started?;
+        lift_without_daemon(provisional, Arc::clone(&ledger));
+        Ok((keeper, ledger))
     }
 
     fn start_with(
@@ -244,7 +253,7 @@ impl Plan {
     }
 
     /// Fills the service's folder; what starts the program then.
-    fn prepare(&self, service: &OwnService) -> anyhow::Result<(Ledger, Command)> {
+    fn prepare(&self, service: &OwnService) -> anyhow::Result<(Ledger, Vec<Provisional>, Command)> {
         let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
         // First: `bonsai set` finds the service from here on, and the search for sites in a large program takes seconds.
         if let Some(extension) = library::extension_of(&self.library) {
@@ -304,8 +313,8 @@ impl Plan {
             initial::leave_pool(&service.name, &ledger)?;
             group::join_at_start(&ledger, &service.name, group, wishes)?;
         }
-        begin_with_limits(&service.name, &ledger);
-        Ok((ledger, self.command(service)))
+        let provisional = begin_with_limits(&service.name, &ledger);
+        Ok((ledger, provisional, self.command(service)))
     }
 
     fn command(&self, service: &OwnService) -> Command {
@@ -327,12 +336,34 @@ impl Plan {
     }
 }
 
-/// Puts into force what a daemon lets a service have that it has not seen yet.
-pub(crate) fn begin_with_limits(service: &str, ledger: &Ledger) {
+/// Puts into force what a daemon lets a service have that it has not seen yet. Returns what is for the time up to then.
+pub(crate) fn begin_with_limits(service: &str, ledger: &Ledger) -> Vec<Provisional> {
     // With a daemon that cannot be asked or a ledger that has no room for more, the program runs as it does without one.
-    if let Err(error) = initial::apply(service, ledger) {
+    initial::apply(service, ledger).unwrap_or_else(|error| {
         let why = bonsai_host::sentence(error.as_ref());
         say!("bonsai: {service} has no limit of the daemon's before that looks at it: {why}");
+        Vec::new()
+    })
+}
+
+/// Lifts limits for the time up to the daemon's first look, if the daemon ends before that: on a thread that ends as soon as the
+/// daemon has looked, a period later. Started after the program, which is forked from this process.
+pub(crate) fn lift_without_daemon(mut provisional: Vec<Provisional>, ledger: Arc<Ledger>) {
+    if provisional.is_empty() {
+        return;
+    }
+    let look = move || {
+        let mut wait = FIRST_LOOK;
+        while !provisional.is_empty() {
+            std::thread::sleep(wait);
+            wait = (2 * wait).min(LAST_LOOK);
+            // A ledger that is locked is asked again.
+            provisional.retain(|provisional| !provisional.look(&ledger).unwrap_or(false));
+        }
+    };
+    let thread = std::thread::Builder::new().name("initial".to_owned());
+    if let Err(error) = thread.spawn(look) {
+        say!("bonsai: limits up to the daemon's first look stay if that never comes: {error}");
     }
 }
 

@@ -5,6 +5,7 @@
 //! 1. A service is in the pool, or has a plain limit; never neither, where there is a capacity.
 //! 2. The pool's rate and all plain limits together are no more than the capacity.
 //! 3. Nothing is written that is in force already; a daemon that starts finds its pool again.
+//! 4. Where nothing is shared, no service stays in the pool, also not in that of an earlier daemon.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 use bonsai_api::Enforced;
 use bonsai_ledger::{Membership, Part};
 use bonsai_policy::{Allocated, Grant, Observation, PerResource};
-use bonsai_services::group::{DAEMON_POOL, Pool, Terms};
-use bonsai_services::service::Service;
+use bonsai_services::group::{self, DAEMON_POOL, Pool, Terms};
+use bonsai_services::initial::is_in_pool;
 use bonsai_units::Resource;
 
 use super::{Enforcer, Outcome, Reads, Wanted};
@@ -26,6 +27,8 @@ pub(crate) const FULL: &str = "the pool is full (64 services): it has a limit of
 /// The pool, and who is in it.
 #[derive(Debug, Default)]
 pub(crate) struct Pooled {
+    /// False where the configuration has it that services share in none (`daemon.pool`).
+    is_wanted: bool,
     pool: Option<Pool>,
     members: BTreeMap<Arc<str>, Member>,
     /// Those that cannot be in it.
@@ -38,6 +41,10 @@ pub(crate) struct Pooled {
     unsettled: bool,
     /// Numbers of members that are gone are still taken.
     untidy: bool,
+    /// Services that are known to be in no pool while nothing is shared: when each was made, and
+    /// the epoch of its ledger then. A later epoch is looked at again: a newcomer may have read
+    /// what an earlier daemon published, and have joined after the first look.
+    cleared: BTreeMap<Arc<str>, (u64, u32)>,
 }
 
 #[derive(Debug)]
@@ -125,10 +132,18 @@ impl Enforcer for Pooled {
 }
 
 impl Pooled {
+    /// With a pool, or only to take services out of that of an earlier daemon.
+    pub(crate) fn new(is_wanted: bool) -> Self {
+        Self {
+            is_wanted,
+            ..Self::default()
+        }
+    }
+
     fn share(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome) -> anyhow::Result<()> {
         let shared: Vec<Resource> = Resource::ALL
             .into_iter()
-            .filter(|resource| wanted.capacity[resource.index()].is_some())
+            .filter(|resource| self.is_wanted && wanted.capacity[resource.index()].is_some())
             .collect();
         // Until all of it has been done: what fails is tried again in the next period.
         self.unsettled |= wanted.others || self.pool.is_none();
@@ -139,6 +154,7 @@ impl Pooled {
             return self.close(wanted);
         }
         if self.pool.is_none() {
+            self.cleared.clear();
             self.open(wanted, &shared)?;
         }
         if self.again_ns <= wanted.now_ns {
@@ -218,24 +234,37 @@ impl Pooled {
         Ok(())
     }
 
-    /// Nothing is shared any more: everybody goes.
+    /// Nothing is shared: all services leave, also the pool that an earlier daemon left.
     fn close(&mut self, wanted: &Wanted<'_>) -> anyhow::Result<()> {
-        let Some(pool) = &self.pool else {
-            return Ok(());
-        };
+        if self.pool.is_some() {
+            *self = Self::new(self.is_wanted);
+        }
+        if wanted.others {
+            self.cleared.retain(|id, _| wanted.place(id).is_some());
+        }
         let mut left = Ok(());
         for (_, watched) in wanted.services {
+            let Some(service) = watched.own() else {
+                continue;
+            };
+            let now = (watched.created_ns, watched.epoch());
+            if self.cleared.get(&watched.id) == Some(&now) {
+                continue;
+            }
             // One that cannot be opened any more is about to go.
-            if let Some(Ok(ledger)) = watched.own().map(Service::ledger)
-                && let Err(error) = pool.leave(&ledger)
+            let Ok(ledger) = service.ledger() else {
+                continue;
+            };
+            // One that could not leave is asked to in the next period.
+            if is_in_pool(&ledger)
+                && let Err(error) = group::leave(&ledger)
             {
                 left = Err(error);
+                continue;
             }
+            self.cleared.insert(Arc::clone(&watched.id), now);
         }
-        // Whoever could not leave is asked to in the next period.
-        left?;
-        *self = Self::default();
-        Ok(())
+        left
     }
 
     fn forget_who_went(&mut self, wanted: &Wanted<'_>) -> anyhow::Result<()> {

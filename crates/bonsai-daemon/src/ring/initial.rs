@@ -2,14 +2,23 @@
 //! them ([`bonsai_services::initial`]).
 
 use bonsai_policy::{Config, PerResource, Service};
-use bonsai_services::initial::{InitialLimits, publish, withdraw};
+use bonsai_services::initial::{InitialLimits, Publication, publish};
 
 use super::Ring;
 
 /// Initial limits published last, for services of the daemon's own user and for those of others.
 #[derive(Debug, Default)]
 pub(super) struct Initial {
-    published: [Option<InitialLimits>; 2],
+    published: [Option<(InitialLimits, Publication)>; 2],
+}
+
+impl Initial {
+    /// Forgets what is not there any more, so that it is published again.
+    pub(super) fn look(&mut self) {
+        for published in &mut self.published {
+            published.take_if(|(_, file)| !file.is_there());
+        }
+    }
 }
 
 impl Ring {
@@ -24,13 +33,13 @@ impl Ring {
                 .then(|| of_others(&self.planned, count)),
         ];
         for (i, limits) in limits.into_iter().enumerate() {
-            let Some(limits) = limits.filter(|new| self.initial.published[i].as_ref() != Some(new))
-            else {
+            let last = self.initial.published[i].as_ref().map(|(last, _)| last);
+            let Some(limits) = limits.filter(|new| last != Some(new)) else {
                 continue;
             };
             match publish(self.looker.folder(), &limits, i == 1) {
-                Ok(()) => {
-                    self.initial.published[i] = Some(limits);
+                Ok(file) => {
+                    self.initial.published[i] = Some((limits, file));
                     self.notes.remove("initial");
                 }
                 Err(error) => {
@@ -46,8 +55,11 @@ impl Ring {
     }
 
     /// There is no daemon any more that would look at them.
-    pub(super) fn withdraw_initial(&self) {
-        withdraw(self.looker.folder());
+    pub(super) fn withdraw_initial(&mut self) {
+        let published = std::mem::take(&mut self.initial.published);
+        for (_, file) in published.into_iter().flatten() {
+            file.withdraw();
+        }
     }
 }
 
@@ -57,21 +69,20 @@ fn of_own(planned: &Config, pool: bool, count: usize) -> InitialLimits {
     let named = own.filter(|service| !service.name.contains(':'));
     let mut limits = of_others(planned, count);
     limits.pool = pool;
-    limits.named = named
-        .map(|service| (service.name.to_string(), ceilings(planned, Some(service))))
-        .collect();
+    let named = named.map(|service| (service.name.to_string(), ceilings(planned, Some(service))));
+    limits.named = named.filter(|(_, own)| *own != limits.ceiling).collect();
     limits
 }
 
 /// For services of other users. What is configured for which of them is not for all to read: a
 /// ceiling of their own holds from the first look on.
 fn of_others(planned: &Config, count: usize) -> InitialLimits {
-    let mut limits = InitialLimits::of_this_daemon();
-    limits.part = planned
-        .capacity
-        .map(|capacity| Some(InitialLimits::part_of(capacity?, count)));
-    limits.ceiling = ceilings(planned, None);
-    limits
+    let part = |capacity: Option<u64>| Some(InitialLimits::part_of(capacity?, count));
+    InitialLimits {
+        part: planned.capacity.map(part),
+        ceiling: ceilings(planned, None),
+        ..InitialLimits::default()
+    }
 }
 
 /// The most that a service may have, by itself or by its class.

@@ -78,6 +78,7 @@ impl Ring {
             self.mind_the_clock();
             self.end_what_is_over();
             self.look_at_links();
+            self.initial.look();
             // Names of services come and go; those of nobody are not asked for again.
             self.qos.retain(|id, _| {
                 self.config.services.contains_key(id) || self.looker.get(id).is_some()

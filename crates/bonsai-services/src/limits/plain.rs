@@ -7,6 +7,17 @@ use bonsai_units::{Burst, Rate, Resource, Unit};
 /// Rates by [`Resource::index`], thousandths of a unit per second; `None` for no limit.
 pub type Rates = [Option<u64>; Resource::COUNT];
 
+/// Limits of that kind that are in force.
+#[must_use]
+pub fn plain_rates(ledger: &Ledger, whose: &str, now_ns: u64) -> Rates {
+    let in_force = ledger.limits(now_ns);
+    Resource::ALL.map(|resource| {
+        let name = format!("{}{whose}", resource.class());
+        let limit = in_force.iter().find(|limit| limit.name == name);
+        limit.map(|limit| limit.rate_milli)
+    })
+}
+
 /// Writes what is different, in one change; `whose` is what the names of such limits end with
 /// ([`super::BY_DAEMON`], [`super::BY_SYSTEM`]). Returns how many are new.
 ///
@@ -18,14 +29,9 @@ pub fn put_plain(
     wanted: Rates,
     now_ns: u64,
 ) -> Result<u64, LedgerError> {
-    let in_force = ledger.limits(now_ns);
+    let now = plain_rates(ledger, whose, now_ns);
     let name = |resource: Resource| format!("{}{whose}", resource.class());
-    let now = |resource: Resource| {
-        let name = name(resource);
-        let limit = in_force.iter().find(|limit| limit.name == name);
-        limit.map(|limit| limit.rate_milli)
-    };
-    let different = |resource: &Resource| now(*resource) != wanted[resource.index()];
+    let different = |resource: &Resource| now[resource.index()] != wanted[resource.index()];
     let different: Vec<Resource> = Resource::ALL.into_iter().filter(different).collect();
     if different.is_empty() {
         return Ok(0);

@@ -1,6 +1,7 @@
 //! Each export is a service: it has a ledger, by which it is limited, and seen.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bonsai_ledger::Ledger;
 use bonsai_nbd::throttle::{self, Throttle};
@@ -9,7 +10,7 @@ use bonsai_services::observe::monotonic_ns;
 use bonsai_services::service::{OwnService, Services, Wanted, check_name, name_like};
 
 use super::escape::say;
-use crate::run::begin_with_limits;
+use crate::run::{begin_with_limits, lift_without_daemon};
 
 /// The services of a server; they go with this.
 #[derive(Debug, Default)]
@@ -42,7 +43,10 @@ impl Made {
         let ledger = Ledger::create(&path, &name)?;
         throttle::declare(&ledger);
         limits::apply(&ledger, limits, None, monotonic_ns())?;
-        begin_with_limits(&name, &ledger);
+        let provisional = begin_with_limits(&name, &ledger);
+        if !provisional.is_empty() {
+            lift_without_daemon(provisional, Arc::new(Ledger::open(&path)?));
+        }
         if name != export {
             say!("bonsai: the export {export} is the service {name}");
         }

@@ -257,7 +257,7 @@ fn start(
         .cloned()
         .collect();
     limits::apply(&ledger, &set, Some(EventLoops::Off), monotonic_ns())?;
-    super::begin_with_limits(&service.name, &ledger);
+    let provisional = super::begin_with_limits(&service.name, &ledger);
     let asked = asked_about(&selections);
     let said = Enforced {
         supervisor: std::process::id(),
@@ -274,6 +274,7 @@ fn start(
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty()).context("no socket")?;
     let mut command = command(plan, &asked, theirs.as_raw_fd())?;
     let keeper = ready.start(&mut command, &plan.program, None, || ())?;
+    super::lift_without_daemon(provisional, Arc::clone(&ledger));
     drop(theirs);
     more_descriptors();
     // Without one, the program has ended already, and has said why.

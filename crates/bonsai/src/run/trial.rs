@@ -59,7 +59,7 @@ pub(crate) fn trial(
     };
     let service = Services::open()?.make(&Wanted::Like("doctor"))?;
     let tried = || -> anyhow::Result<Tried> {
-        let (ledger, mut command) = plan.prepare(&service)?;
+        let (ledger, _, mut command) = plan.prepare(&service)?;
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())

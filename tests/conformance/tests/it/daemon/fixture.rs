@@ -121,7 +121,11 @@ impl Ring {
 
     /// Starts the daemon and waits until it says that it listens; what it says.
     pub(super) fn start(&mut self, args: &[&str]) -> String {
-        let mut command = self.daemon_command(args);
+        self.start_by(self.daemon_command(args))
+    }
+
+    /// The same by a command of the test's own.
+    pub(super) fn start_by(&mut self, mut command: Command) -> String {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut said = child.stdout.take().expect("its output");

@@ -25,6 +25,40 @@ fn there_is_one_daemon() {
     ring.get("/v1/status");
 }
 
+#[test]
+fn a_state_directory_has_one_daemon_also_with_another_runtime_directory() {
+    let mut ring = Ring::started(FILE);
+    let other = Ring::new(FILE);
+    let mut command = other.daemon_command(&[]);
+    command.env("BONSAI_STATE_DIR", ring.state());
+    let second = finish(&mut command, PATIENCE).expect("it ends");
+    assert_eq!(second.status.code(), Some(2), "{second:?}");
+    assert!(
+        second.stderr.contains("another daemon keeps its changes"),
+        "{second:?}"
+    );
+    // Killed, it holds nothing back.
+    ring.end(Signal::KILL);
+    ring.start(&[]);
+}
+
+#[test]
+fn a_daemon_that_ends_removes_no_socket_of_another() {
+    let mut ring = Ring::started(FILE);
+    let mut other = Ring::new(FILE);
+    // Without its lock, as in an emptied runtime directory, it does not keep another one out.
+    fs::remove_file(ring.bonsai.services().join(".daemon.lock")).expect("it was there");
+    let socket = ring.socket();
+    let mut command = other.daemon_command(&[]);
+    command.env("BONSAI_RUNTIME_DIR", ring.bonsai.services());
+    other.start_by(command);
+    ring.end(Signal::TERM);
+    assert!(socket.exists(), "it is of the other one");
+    assert!(ring.say(&["shares"]).status.success());
+    other.end(Signal::TERM);
+    assert!(!socket.exists());
+}
+
 /// Nothing is drawn while nobody looks; whoever looks then sees what is, not what was.
 #[test]
 fn after_a_silence_the_first_answer_is_of_now() {

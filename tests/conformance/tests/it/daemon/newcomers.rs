@@ -273,6 +273,102 @@ fn without_a_daemon_a_service_has_no_limit_and_waits_for_nothing() {
 }
 
 #[test]
+fn a_part_up_to_the_first_look_is_lifted_if_the_daemon_ends_before_that() {
+    let file = "[classes.default.send]\nmax = \"4MB/s\"\n";
+    let mut ring = started(&format!("{FILE}{file}"));
+    ring.done(&["group", "create", "g", "--limit", "write=200MB/s"]);
+    // No look comes, also none that would find the service half made.
+    ring.signal(rustix::process::Signal::STOP);
+    let one = writer(&ring, &["--name", "one", "--group", "g"], &DD);
+    ring.until("it has a part", |ring| {
+        ring.say(&["status", "one"]).stdout.contains("write/daemon")
+    });
+    ring.end(rustix::process::Signal::KILL);
+    ring.until("it has none", |ring| {
+        !ring.say(&["status", "one"]).stdout.contains("write/daemon")
+    });
+    let status = ring.done(&["status", "one"]);
+    assert!(status.contains("send/daemon"), "a ceiling stays: {status}");
+    assert!(status.contains("group g write"), "{status}");
+    drop(one.end());
+}
+
+#[test]
+fn a_daemon_that_shares_nothing_takes_services_out_of_the_pool_of_the_one_before() {
+    for (file, enforced) in [
+        ("", "none"),
+        (
+            "[capacity]\nwrite = \"20MB/s\"\n[daemon]\npool = false\n",
+            "limit",
+        ),
+    ] {
+        let mut ring = started(FILE);
+        let vod = writer(&ring, &["--name", "vod"], &DD);
+        ring.until("it is in the pool", |ring| {
+            ring.of("vod", "write")["enforced"] == "pool"
+        });
+        ring.end(rustix::process::Signal::KILL);
+        ring.configure(file);
+        ring.start(&[]);
+        ring.until("it is in no pool", |ring| {
+            !ring.done(&["status", "vod"]).contains("daemon-pool")
+        });
+        ring.until("it is shown so", |ring| {
+            ring.of("vod", "write")["enforced"] == enforced
+        });
+        drop(vod.end());
+    }
+}
+
+#[test]
+fn what_newcomers_have_is_published_again_where_it_was_removed() {
+    let mut ring = started(FILE);
+    let path = ring.bonsai.services().join(".initial-limits.json");
+    std::fs::remove_file(&path).expect("it was there");
+    ring.until("it is there again", |_| path.exists());
+    std::fs::write(path.with_extension("new"), "{}").expect("a file");
+    std::fs::rename(path.with_extension("new"), &path).expect("another");
+    ring.until("it is the daemon's again", |_| {
+        std::fs::read_to_string(&path).is_ok_and(|text| text.contains("\"pool\":true"))
+    });
+    ring.end(rustix::process::Signal::TERM);
+    assert!(!path.exists(), "it goes with its daemon");
+}
+
+#[test]
+fn a_newcomer_in_a_pid_namespace_of_its_own_is_within_what_is_shared() {
+    let ring = started(FILE);
+    let unshare = ["/usr/bin/unshare", "--pid", "--fork", "--mount-proc"];
+    let is_possible = Command::new(unshare[0])
+        .args(&unshare[1..])
+        .arg("true")
+        .status();
+    if !is_possible.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no PID namespace can be made (unshare)");
+        return;
+    }
+    let run = ring.command(&["run", "--name", "apart", "--"]);
+    let mut command = Command::new(unshare[0]);
+    command.args(&unshare[1..]).args(["--kill-child", "--"]);
+    command.arg(run.get_program()).args(run.get_args()).args(DD);
+    for (name, value) in run.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    // It ends by itself: unshare passes no signal on.
+    command.arg("count=2000");
+    // Only what was published holds.
+    ring.signal(rustix::process::Signal::STOP);
+    let came = Writer::start(command).arrives.join().expect("counted");
+    ring.signal(rustix::process::Signal::CONT);
+    let (most, bytes) = ahead(came, RATE, Duration::from_secs(1));
+    assert!(most <= AHEAD, "{most} bytes ahead, {AHEAD} may be");
+    assert!(bytes >= RATE / 4, "{bytes} bytes in the first second");
+}
+
+#[test]
 fn one_that_hangs_keeps_no_service_waiting_and_its_pool_holds() {
     let ring = started(FILE);
     ring.signal(rustix::process::Signal::STOP);
