@@ -75,7 +75,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::{Meter, Packet, Thresholds};
-    use super::*;
 
     const TICKS_PER_MS: u32 = 90;
 
