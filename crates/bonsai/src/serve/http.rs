@@ -75,7 +75,7 @@ fn origin(args: &Serve) -> anyhow::Result<Option<HeaderValue>> {
         let why = format!(
             "--allow-origin {text:?}: write SCHEME://HOST or SCHEME://HOST:PORT, as https://example.org, or *"
         );
-        return Err(Refusal::input(why).into());
+        return Err(Refusal::input(why));
     }
     Ok(Some(text.parse()?))
 }
