@@ -17,6 +17,8 @@ const MOST_EVENTS: usize = 200_000;
 const MOST_COLUMNS: usize = 32;
 /// The most bytes of a field.
 const MOST_FIELD: usize = 8 << 10;
+/// The most wrong lines that are told.
+const MOST_TOLD: usize = 10;
 /// The most players of an event.
 const MOST_PLAYERS: usize = 100;
 
@@ -77,13 +79,25 @@ pub fn parse_events(bytes: &[u8]) -> Result<Vec<Event>, Error> {
 
 /// Refuses events after the end of their video.
 pub(crate) fn within(events: &[Event], length_ms: u64) -> Result<(), String> {
-    match events.iter().find(|event| event.at_ms >= length_ms) {
-        None => Ok(()),
-        Some(late) => Err(format!(
-            "an event at {} is after the end of the video, {}",
-            format_position(late.at_ms),
-            format_position(length_ms)
+    let late = events.iter().filter(|event| event.at_ms >= length_ms);
+    let late: Vec<String> = late.map(|event| format_position(event.at_ms)).collect();
+    let end = format_position(length_ms);
+    match &late[..] {
+        [] => Ok(()),
+        [one] => Err(format!(
+            "an event at {one} is after the end of the video, {end}"
         )),
+        [first @ .., last] => {
+            let (first, further) = first.split_at(first.len().min(MOST_TOLD));
+            let further = match further.len() {
+                0 => String::new(),
+                further => format!(", {further} more"),
+            };
+            Err(format!(
+                "events at {}{further} and {last} are after the end of the video, {end}",
+                first.join(", ")
+            ))
+        }
     }
 }
 
@@ -102,21 +116,97 @@ fn parse(bytes: &[u8]) -> Result<Vec<Event>, String> {
         .delimiter(delimiter(bytes))
         .trim(csv::Trim::All)
         .from_reader(bytes);
+    quotes(bytes, delimiter(bytes))?;
     let columns = columns(reader.headers().map_err(|error| said(bytes, &error))?)?;
     let mut events = Vec::new();
+    let mut wrong = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(|error| said(bytes, &error))?;
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => {
+                wrong.push(said(bytes, &error));
+                continue;
+            }
+        };
         let line = line(bytes, record.position());
         if events.len() == MOST_EVENTS {
             return Err(format!(
                 "line {line}: more than {MOST_EVENTS} events are too many"
             ));
         }
-        events.push(event(&columns, &record).map_err(|why| format!("line {line}: {why}"))?);
+        match event(&columns, &record) {
+            Ok(event) => events.push(event),
+            Err(why) => wrong.push(format!("line {line}: {why}")),
+        }
+    }
+    if !wrong.is_empty() {
+        let further = wrong.len().saturating_sub(MOST_TOLD);
+        wrong.truncate(MOST_TOLD);
+        if further > 0 {
+            wrong.push(format!("and {further} more"));
+        }
+        return Err(wrong.join("; "));
     }
     // What happens at once stays in the order of the file.
     events.sort_by_key(|event| event.at_ms);
     Ok(events)
+}
+
+/// Refuses quotation marks that are not what they stand for, which the reader takes as text up to the next of them, so
+/// that events go missing: one that is not closed, text behind a closing one, and a field over several lines of
+/// which one is an event by itself.
+fn quotes(bytes: &[u8], delimiter: u8) -> Result<(), String> {
+    let mut line = 1;
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] != b'"' {
+            // A mark within a field that does not begin with one is text.
+            let rest = &bytes[at..];
+            let end = rest
+                .iter()
+                .position(|byte| *byte == delimiter || b"\r\n".contains(byte));
+            let Some(end) = end else { return Ok(()) };
+            line += u64::from(rest[end] == b'\n');
+            at += end + 1;
+            continue;
+        }
+        let began = line;
+        at += 1;
+        loop {
+            match bytes.get(at..) {
+                Some([b'"', b'"', ..]) => at += 2,
+                Some([b'"', ..]) => break,
+                Some([end @ (b'\r' | b'\n'), rest @ ..]) => {
+                    line += u64::from(*end == b'\n');
+                    at += 1;
+                    let cell = rest.split(|byte| *byte == delimiter || b"\r\n".contains(byte));
+                    let cell = cell.map(|cell| String::from_utf8_lossy(cell)).next();
+                    if cell.is_some_and(|cell| parse_position(cell.trim()).is_ok()) {
+                        return Err(format!(
+                            "line {began}: a quotation mark is open, and line {line} begins with a time: close it"
+                        ));
+                    }
+                }
+                Some([_, ..]) => at += 1,
+                _ => return Err(format!("line {began}: a quotation mark is not closed")),
+            }
+        }
+        at += 1;
+        let rest = &bytes[at..];
+        let end = rest
+            .iter()
+            .position(|byte| *byte == delimiter || b"\r\n".contains(byte));
+        let behind = &rest[..end.unwrap_or(rest.len())];
+        if !behind.trim_ascii().is_empty() {
+            return Err(format!(
+                "line {line}: there is text behind a closing quotation mark: write \"\" for one within a text"
+            ));
+        }
+        let Some(end) = end else { return Ok(()) };
+        line += u64::from(rest[end] == b'\n');
+        at += end + 1;
+    }
+    Ok(())
 }
 
 fn delimiter(bytes: &[u8]) -> u8 {
@@ -314,14 +404,89 @@ mod tests {
     }
 
     #[test]
+    fn a_quotation_mark_swallows_no_event() {
+        for (text, words) in [
+            (
+                "time,text\n0:01,\"open\n0:02,b\n0:03,c\n",
+                "line 2: a quotation mark is open",
+            ),
+            (
+                "time,text\n0:01,\"open",
+                "line 2: a quotation mark is not closed",
+            ),
+            (
+                "time,text\n0:01,\"open\nx\n",
+                "line 2: a quotation mark is not closed",
+            ),
+            (
+                "time,text\n0:01,\"a: \"\"b\"\" c\n0:02,b\n",
+                "line 2: a quotation mark is open",
+            ),
+            ("time,text\n0:01,\"a\" b\n", "line 2: there is text behind"),
+            (
+                "time,text\r\n0:01,\"a\r\n0:02,b\"\r\n",
+                "line 2: a quotation mark is open",
+            ),
+            (
+                "time;text\n0:01;\"a\" \n0:02;\"b\"c\n",
+                "line 3: there is text behind",
+            ),
+            ("\"time,text\n0:01,a\n", "line 1: a quotation mark is open"),
+        ] {
+            let said = parse(text.as_bytes()).expect_err(text);
+            assert!(said.starts_with(words), "{text:?}: {said}");
+        }
+        for (text, events) in [
+            ("time,text\n0:01,\"a \"\"b\"\" c\"\n0:02,\"x,y\"\n", 2),
+            ("time,text\n0:01,\"two\nlines\"\n0:02,5\" nails\n", 2),
+            ("\"time\",\"text\"\r\n\"0:01\",\"\"\r\n", 1),
+        ] {
+            assert_eq!(
+                parse(text.as_bytes()).expect(text).len(),
+                events,
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_wrong_lines_are_told_at_once() {
+        let said = parse(b"time,text\nx,a\n0:01,b\n0:02\ny,c\n").expect_err("wrong");
+        for line in ["line 2: ", "; line 4: ", "; line 5: "] {
+            assert!(said.contains(line), "{said}");
+        }
+        let many = format!("time\n{}", "x\n".repeat(30));
+        let said = parse(many.as_bytes()).expect_err("wrong");
+        assert!(said.ends_with("; and 20 more"), "{said}");
+    }
+
+    #[test]
     fn an_event_after_the_end_is_refused() {
         let events = parse(b"time\n1:00\n2:00\n").expect("annotations");
         within(&events, 120_001).expect("within");
         let said = within(&events, 120_000).expect_err("after the end");
         assert_eq!(said, "an event at 2:00 is after the end of the video, 2:00");
+        let said = within(&events, 60_000).expect_err("after the end");
+        assert_eq!(
+            said,
+            "events at 1:00 and 2:00 are after the end of the video, 1:00"
+        );
     }
 
     proptest! {
+        #[test]
+        fn each_line_with_a_time_is_an_event_or_an_error(
+            texts in proptest::collection::vec("[a ,\"]{0,6}", 1..8),
+        ) {
+            let mut file = "time,text\n".to_owned();
+            for (number, text) in texts.iter().enumerate() {
+                file.push_str(&format!("0:0{number},{text}\n"));
+            }
+            if let Ok(events) = parse(file.as_bytes()) {
+                prop_assert_eq!(events.len(), texts.len());
+            }
+        }
+
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&bytes);

@@ -1,5 +1,7 @@
 //! What a server says of a clip: its tracks, in SDP (RFC 8866), as RTSP uses it (RFC 2326, appendix C).
 
+mod plain;
+
 use rtsp_types::Url;
 use sdp_types::{Media, Session};
 
@@ -59,8 +61,9 @@ impl Description {
     /// # Errors
     /// What is wrong, in words.
     pub fn read(text: &[u8], base: &Url) -> Result<Self, String> {
+        let text = plain::plain(text).ok_or("its description is no SDP")?;
         let session =
-            Session::parse(text).map_err(|error| format!("its description is no SDP: {error}"))?;
+            Session::parse(&text).map_err(|error| format!("its description is no SDP: {error}"))?;
         let control = attribute(&session.attributes, "control");
         let control = resolve(base, control)?;
         let length = attribute(&session.attributes, "range").and_then(length);

@@ -17,6 +17,7 @@
 //! 3. Nothing is allocated once it is made. Times are of one clock, and may come out of order.
 
 mod bursts;
+mod decoded;
 mod jitter;
 mod order;
 mod pace;
@@ -26,6 +27,7 @@ mod verdict;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use self::decoded::Decoded;
 use self::jitter::Jitter;
 use self::order::Order;
 use self::pace::Pace;
@@ -77,7 +79,7 @@ pub struct Meter {
     all: Jitter,
     pictures: Jitter,
     order: Order,
-    decoded: Jitter,
+    decoded: Decoded,
     pace: Pace,
     dropped_here: u64,
 }
@@ -124,6 +126,8 @@ pub struct StreamReport {
     /// The same in the order in which pictures are decoded: that some are shown behind others that come after
     /// them is none. Without such pictures it is the same, but for the last four. Thresholds go by it.
     pub jitter_decoded: JitterReport,
+    /// Of the lag, what is not known: films of variable rate with pictures out of order, nanoseconds.
+    pub uncertain_ns: f64,
     /// Behind the media clock at the end, nanoseconds.
     pub lag_ns: f64,
     /// The most that it ever was.
@@ -174,7 +178,7 @@ impl Meter {
             all: Jitter::default(),
             pictures: Jitter::default(),
             order: Order::default(),
-            decoded: Jitter::default(),
+            decoded: Decoded::default(),
             pace: Pace::default(),
             dropped_here: 0,
         }
@@ -321,10 +325,13 @@ impl Meter {
             gap_max_ns: self.gap_max_ns.max(silent),
             gap_p50_ns: gap(0.5),
             gap_p99_ns: gap(0.99),
-            gaps_over_400_ms: self.gaps_over,
+            gaps_over_400_ms: self.gaps_over + u64::from(silent > pace::LATE_NS),
             jitter_packets: self.all.report(),
             jitter_pictures: self.pictures.report(),
             jitter_decoded: self.decoded.report(),
+            uncertain_ns: self
+                .pace
+                .uncertain_ns(self.decoded.uneven(), self.ns_per_tick),
             lag_ns: pace.map_or(0.0, |pace| pace.lag_ns),
             lag_max_ns: pace.map_or(0.0, |pace| pace.max_lag_ns),
             late_packets: self.pace.late,

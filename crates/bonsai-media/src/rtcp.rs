@@ -220,11 +220,38 @@ pub fn read_received(bytes: &[u8], mut each: impl FnMut(Received)) {
     }
 }
 
+/// Half to one and a half times as long (RFC 3550, 6.2 and 6.3.1): reports of many streams that began at once come
+/// apart from each other.
+#[must_use]
+pub fn apart(interval_ns: u64, ssrc: u32, now: u64) -> u64 {
+    // Finaliser of SplitMix64: each bit of the time and the source moves all bits.
+    let mut mixed = now ^ u64::from(ssrc) << 32;
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let part = (mixed ^ mixed >> 31) % 1024;
+    interval_ns / 2 + interval_ns / 1024 * part
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn reports_of_many_come_apart() {
+        let second = 1_000_000_000;
+        let mut of = [0; 10];
+        for ssrc in 0..10_000 {
+            let length = apart(5 * second, ssrc, 77 * second);
+            assert!(
+                (second * 5 / 2..second * 15 / 2).contains(&length),
+                "{length}"
+            );
+            of[usize::try_from((length - second * 5 / 2) / (second / 2)).expect("small")] += 1;
+        }
+        assert!(of.iter().all(|count| (800..1200).contains(count)), "{of:?}");
+    }
 
     const SENT: Sent = Sent {
         ssrc: 7,

@@ -1,6 +1,7 @@
 //! The protocol by which streams are asked for (RTSP 1.0, RFC 2326).
 
 mod client;
+mod head;
 mod reader;
 pub mod server;
 

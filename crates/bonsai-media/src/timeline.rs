@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use self::turn::Turn;
 use crate::clip::{self, Clip, Sample, Track};
-use crate::rtcp::Sent;
+use crate::rtcp::{self, Sent};
 use crate::rtp::Header;
 
 const SECOND: u64 = 1_000_000_000;
@@ -425,8 +425,8 @@ impl Timeline {
 
     /// A line's report, at a time that is also told since 1970; the next one is due in a while.
     pub fn report(&mut self, line: usize, now: u64, unix_ns: u64) -> Sent {
-        self.report_at = now + REPORTS;
         let this = &self.lines[line];
+        self.report_at = now + rtcp::apart(REPORTS, this.ssrc, now);
         let rate = self.track(line).clock_rate;
         // What is shown now, if a sample is shown as long after another as in the clip.
         let since = self.run.map_or(0, |run| {

@@ -24,7 +24,7 @@ use crate::house::{House, Peer};
 use crate::page;
 
 /// What is sent, by the end of its name: clips, and streams that somebody has cut already.
-const KINDS: [(&str, &str); 14] = [
+const KINDS: [(&str, &str); 26] = [
     ("mp4", "video/mp4"),
     ("m4v", "video/mp4"),
     ("mov", "video/quicktime"),
@@ -36,6 +36,18 @@ const KINDS: [(&str, &str); 14] = [
     ("aac", "audio/aac"),
     ("mp3", "audio/mpeg"),
     ("ogg", "audio/ogg"),
+    ("avi", "video/x-msvideo"),
+    ("flv", "video/x-flv"),
+    ("mpg", "video/mpeg"),
+    ("mpeg", "video/mpeg"),
+    ("3gp", "video/3gpp"),
+    ("wmv", "video/x-ms-wmv"),
+    ("ogv", "video/ogg"),
+    ("oga", "audio/ogg"),
+    ("opus", "audio/ogg"),
+    ("flac", "audio/flac"),
+    ("wav", "audio/wav"),
+    ("srt", "application/x-subrip"),
     ("vtt", "text/vtt; charset=utf-8"),
     ("m3u8", "application/vnd.apple.mpegurl"),
     ("mpd", "application/dash+xml"),

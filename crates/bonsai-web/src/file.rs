@@ -23,6 +23,7 @@ use tower_http::services::fs::{Backend, File, Metadata};
 use crate::answer::Refused;
 use crate::house::{House, said};
 use crate::pace::Turn;
+use crate::range;
 
 /// For whom a file is read, and who is told if that comes to no good end.
 #[derive(Clone)]
@@ -55,6 +56,8 @@ pub(crate) async fn send(
     // Which file it is has been decided: it is the only one there.
     let serve = ServeDir::with_backend("", one).ignore_multi_range_requests(true);
     *request.uri_mut() = Uri::from_static("/file");
+    let method = request.method().clone();
+    range::settle(request.headers_mut(), &method, stamp.bytes);
     if let Some(wanted) = request.headers_mut().remove(header::IF_RANGE) {
         // RFC 9110, 13.1.5: a part of what is there only if it is what the asker has a part of.
         let mut head = Request::new(Body::empty());

@@ -121,10 +121,9 @@ pub(crate) async fn looked_after(
     );
     if house.is_local {
         // No page of elsewhere shows what is for this machine alone (Fetch standard).
-        response.headers_mut().insert(
-            HeaderName::from_static("cross-origin-resource-policy"),
-            HeaderValue::from_static("same-origin"),
-        );
+        let policy = HeaderName::from_static("cross-origin-resource-policy");
+        let policy = response.headers_mut().entry(policy);
+        policy.or_insert(HeaderValue::from_static("same-origin"));
     }
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {

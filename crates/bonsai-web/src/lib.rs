@@ -23,6 +23,7 @@
 
 mod answer;
 mod clips;
+mod cors;
 mod door;
 mod file;
 pub mod fuzz;
@@ -32,6 +33,7 @@ mod pace;
 mod page;
 mod places;
 mod proxy;
+mod range;
 
 use std::fmt;
 use std::io;
@@ -41,6 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use axum::http::HeaderValue;
 use axum::{Router, middleware};
 use bonsai_davvi::Library;
 use bonsai_stream::folder::Folder;
@@ -99,6 +102,8 @@ pub struct Plan {
     /// The rate that it shares with streams, which go first: files of clips and videos are read at what these
     /// leave of it. Without one, as fast as they are taken.
     pub beside: Option<Arc<Allotted>>,
+    /// Pages of this origin may read it (CORS), such as `http://127.0.0.1:8080`; `*` for all.
+    pub origin: Option<HeaderValue>,
     /// What it takes on.
     pub limits: Limits,
 }
@@ -204,7 +209,7 @@ impl Site {
             }
             None => None,
         };
-        let shared = (plan.limits, plan.beside);
+        let shared = (plan.limits, plan.beside, plan.origin);
         Self::of(plan.listen, shared, on_event, |house| {
             let has_library = library.is_some();
             let mut router = page::router(has_library);
@@ -222,7 +227,7 @@ impl Site {
     /// Listens there, with these ways.
     fn of(
         listen: SocketAddr,
-        (limits, beside): (Limits, Option<Arc<Allotted>>),
+        (limits, beside, origin): (Limits, Option<Arc<Allotted>>, Option<HeaderValue>),
         on_event: Teller,
         router: impl FnOnce(&Arc<House>) -> Router,
     ) -> Result<Self, Error> {
@@ -236,11 +241,11 @@ impl Site {
         let house = Arc::new(House::new(limits, beside, at, on_event));
         let router = router(&house)
             .fallback(answer::nothing_here)
-            .method_not_allowed_fallback(answer::other_method)
-            .layer(middleware::from_fn_with_state(
-                Arc::clone(&house),
-                house::looked_after,
-            ));
+            .method_not_allowed_fallback(answer::other_method);
+        let router = cors::allow(router, origin).layer(middleware::from_fn_with_state(
+            Arc::clone(&house),
+            house::looked_after,
+        ));
         Ok(Self {
             listener,
             at,

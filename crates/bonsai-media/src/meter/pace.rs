@@ -100,6 +100,16 @@ impl Pace {
         self.depth.min(self.step - self.least).max(0)
     }
 
+    /// How far the place is not known where pictures are unevenly apart, by so many ticks, and shown in another order than
+    /// they are sent in: which of them the next ones come between is only known when they have come.
+    pub(super) fn uncertain_ns(&self, uneven: u32, ns_per_tick: f64) -> f64 {
+        let is_known = self.depth == 0 || i64::from(uneven) <= self.least / 2;
+        match is_known {
+            true => 0.0,
+            false => (signed(self.depth) + f64::from(uneven)) * ns_per_tick,
+        }
+    }
+
     /// How long the latest plays, with those that come after it and are shown before it, nanoseconds.
     fn holds_ns(&self, ns_per_tick: f64) -> f64 {
         (signed(self.step) * ns_per_tick).min(LONGEST_NS)

@@ -189,3 +189,15 @@ fn times_may_go_back() {
     assert_eq!((report.received, report.lost), (1000, 0));
     assert_eq!(report.gap_max_ns, 20 * MS);
 }
+
+#[test]
+fn the_last_gap_counts_everywhere() {
+    let mut meter = Meter::new(CLOCK, 0);
+    film().iter().for_each(|one| meter.arrive(one));
+    let last = meter.last_ns().expect("packets");
+    for (silent_ms, gaps) in [(0, 0), (400, 0), (401, 1), (20_000, 1)] {
+        let report = meter.report(last + silent_ms * MS);
+        assert_eq!(report.gaps_over_400_ms, gaps, "{silent_ms}");
+        assert_eq!(report.gap_max_ns > 400 * MS, gaps == 1, "{silent_ms}");
+    }
+}

@@ -68,7 +68,7 @@ impl Criterion {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Nothing => "nothing",
+            Self::Nothing => "no packets",
             Self::Loss => "loss",
             Self::Gap => "gap",
             Self::Jitter => "jitter",
@@ -90,6 +90,18 @@ pub struct Verdict {
     pub broken: Vec<Criterion>,
 }
 
+impl Verdict {
+    /// Of a stream that no threshold is for.
+    #[must_use]
+    pub const fn unjudged() -> Self {
+        Self {
+            paper: true,
+            honest: true,
+            broken: Vec::new(),
+        }
+    }
+}
+
 impl Thresholds {
     /// Judges a stream.
     #[must_use]
@@ -107,7 +119,7 @@ impl Thresholds {
             (
                 Criterion::Pace,
                 // What may come by jitter alone is a large part of a short stream, and no slow motion.
-                stream.pace < self.pace && stream.lag_ns > self.jitter_ns,
+                stream.pace < self.pace && stream.lag_ns > self.jitter_ns + stream.uncertain_ns,
             ),
         ];
         let broken = checks.into_iter().filter(|(_, is_broken)| *is_broken);

@@ -2,8 +2,13 @@
 
 use rtsp_types::{Message, ParseError};
 
+use super::head;
+
 /// More than that is no message: descriptions have some kilobytes, interleaved packets at most 65,539.
 const MOST: usize = 256 * 1024;
+
+const ENDLESS: &str = "it sends a message without an end";
+const FOREIGN: &str = "it sends what is no RTSP";
 
 /// Bytes that came, up to the next message.
 #[derive(Debug)]
@@ -71,15 +76,35 @@ impl Reader {
         if rest.is_empty() {
             return Ok(None);
         }
+        if rest[0] != b'$' && self.plain()?.is_none() {
+            return Ok(None);
+        }
+        let rest = &self.bytes[self.read..];
         match Message::parse(rest) {
             Ok((message, length)) => {
                 self.read += length;
                 Ok(Some(message))
             }
             Err(ParseError::Incomplete(_)) if rest.len() < self.most => Ok(None),
-            Err(ParseError::Incomplete(_)) => Err("it sends a message without an end".to_owned()),
-            Err(ParseError::Error) => Err("it sends what is no RTSP".to_owned()),
+            Err(ParseError::Incomplete(_)) => Err(ENDLESS.to_owned()),
+            Err(ParseError::Error) => Err(FOREIGN.to_owned()),
         }
+    }
+
+    /// Makes the head of the next message one that the parser takes; `None` if the head is not there as a whole.
+    fn plain(&mut self) -> Result<Option<()>, String> {
+        let rest = &self.bytes[self.read..];
+        let Some(length) = head::length(rest) else {
+            return match rest.len() < self.most {
+                true if head::may_begin(rest) => Ok(None),
+                true => Err(FOREIGN.to_owned()),
+                false => Err(ENDLESS.to_owned()),
+            };
+        };
+        if let Some(plain) = head::plain(&rest[..length]) {
+            self.bytes.splice(self.read..self.read + length, plain);
+        }
+        Ok(Some(()))
     }
 }
 
@@ -137,6 +162,24 @@ mod tests {
         reader.again();
         let message = reader.message().expect("good");
         assert!(matches!(message, Some(Message::Request(_))), "{message:?}");
+    }
+
+    #[test]
+    fn lines_end_with_a_line_feed_alone_and_in_any_pieces() {
+        let all = "OPTIONS * RTSP/1.0\nCSeq: 1\n\nPLAY rtsp://h/日 本 RTSP/1.0\r\nCSeq: 2\r\n\r\n$\x01\0\x02\n\n";
+        for size in [1, 2, 5, all.len()] {
+            let (mut reader, mut seen) = (Reader::default(), 0);
+            for piece in all.as_bytes().chunks(size) {
+                reader.add(piece);
+                while let Some(message) = reader.message().expect("good") {
+                    seen += 1;
+                    if let Message::Data(data) = message {
+                        assert_eq!((seen, data.as_slice()), (3, &b"\n\n"[..]), "{size}");
+                    }
+                }
+            }
+            assert_eq!(seen, 3, "{size}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ use std::task::{Poll, ready};
 
 use rtsp_types::headers::{
     ACCEPT, ALLOW, CONTENT_BASE, CONTENT_LENGTH, CONTENT_TYPE, CSEQ, PUBLIC, RANGE, REQUIRE,
-    RTP_INFO, SERVER, SESSION, TRANSPORT, UNSUPPORTED,
+    RTP_INFO, SCALE, SERVER, SESSION, SPEED, TRANSPORT, UNSUPPORTED,
 };
 use rtsp_types::{HeaderName, Method, Request, Response, ResponseBuilder, StatusCode, Version};
 
@@ -81,6 +81,9 @@ struct Session {
     tracks: Vec<(usize, String)>,
     is_interleaved: bool,
     is_playing: bool,
+    /// Plays up to the clip's end, and has come there.
+    is_to_end: bool,
+    is_at_end: bool,
     until: u64,
 }
 
@@ -221,6 +224,7 @@ impl Server {
     pub fn stopped(&mut self, session: usize) {
         if let Some(Some(session)) = self.sessions.get_mut(session) {
             session.is_playing = false;
+            session.is_at_end = session.is_to_end;
         }
     }
 
@@ -235,10 +239,14 @@ impl Server {
     /// Ends sessions that nothing was heard of.
     pub fn tick(&mut self, host: &mut dyn Host, now: u64) {
         for index in 0..self.sessions.len() {
-            if self.sessions[index]
-                .as_ref()
-                .is_some_and(|session| now >= session.until)
-            {
+            let Some(session) = &mut self.sessions[index] else {
+                continue;
+            };
+            // An open connection that takes the packets says that there is a viewer; one that takes none is closed.
+            if session.is_interleaved && session.is_playing {
+                session.until = session.until.max(now + self.timeout_ns);
+            }
+            if now >= session.until {
                 self.end(index, host, Ended::Silent);
             }
         }
@@ -258,6 +266,10 @@ impl Server {
             return Poll::Ready(Err(Refusal::new(StatusCode::OptionNotSupported, why)));
         }
         let session = match asked.header(&SESSION) {
+            // A session that has ended meanwhile is what this asks for.
+            Some(text) if *asked.request.method() == Method::Teardown && self.is_over(text) => {
+                return Poll::Ready(Ok((Vec::new(), Vec::new())));
+            }
             Some(text) => Some(self.session(text, asked)?),
             None => None,
         };
@@ -284,6 +296,12 @@ impl Server {
                 Err(Refusal::new(StatusCode::NotImplemented, why))
             }
         })
+    }
+
+    /// Whether a text names no session, or none any more.
+    fn is_over(&self, text: &str) -> bool {
+        let name = text.split(';').next().unwrap_or_default().trim();
+        !self.names.contains_key(name)
     }
 
     /// The session that a request names, which is heard of by that.
@@ -412,6 +430,8 @@ impl Server {
             tracks: Vec::new(),
             is_interleaved: false,
             is_playing: false,
+            is_to_end: false,
+            is_at_end: false,
             until: asked.now + self.timeout_ns,
         });
     }
@@ -457,24 +477,34 @@ impl Server {
         }
         let (from, until) = range.unwrap_or_default();
         let length = session.found.clip.length_ns;
+        // Behind the end it begins again (RFC 2326, 10.5), as there is nothing left to be sent.
+        let from = from.or(session.is_at_end.then_some(0));
         if from.is_some_and(|from| from > length)
             || until.is_some_and(|until| until <= from.unwrap_or(0))
         {
-            let why = format!("from {from:?} to {until:?} ns of {length}");
+            let why = format!("the film plays npt=0-{:.3}", length as f64 / 1e9);
             return Err(Refusal::new(StatusCode::InvalidRange, why));
         }
         let started = host.play(index, from, until)?;
         session.is_playing = true;
+        session.is_to_end = until.is_none_or(|until| until >= length);
+        session.is_at_end = false;
         let mut info = String::new();
         for ((_, url), (_, sequence, timestamp)) in session.tracks.iter().zip(&started.lines) {
             let comma = if info.is_empty() { "" } else { "," };
             let _ = write!(info, "{comma}url={url};seq={sequence};rtptime={timestamp}");
         }
-        let headers = vec![
+        let mut headers = vec![
             own,
             (RANGE, range::write(started.from_ns, started.until_ns)),
             (RTP_INFO, info),
         ];
+        // What was chosen is answered (RFC 2326, 12.34 and 12.35), and that is the film's own pace.
+        for name in [SCALE, SPEED] {
+            if asked.header(&name).is_some() {
+                headers.push((name, "1.0".to_owned()));
+            }
+        }
         Ok((headers, Vec::new()))
     }
 
@@ -485,11 +515,11 @@ impl Server {
         host: &mut dyn Host,
     ) -> Result<Reply, Refusal> {
         let session = self.whole(asked, index)?;
-        if !session.is_playing {
-            return Err(not_now("it does not play"));
+        // GStreamer sends it behind the end of a film, and takes a refusal for an error.
+        if session.is_playing {
+            session.is_playing = false;
+            host.pause(index);
         }
-        session.is_playing = false;
-        host.pause(index);
         Ok((vec![(SESSION, session.name.clone())], Vec::new()))
     }
 
@@ -511,7 +541,11 @@ fn describe(asked: &Asked<'_>, host: &mut dyn Host) -> Poll<Result<Reply, Refusa
     let mut kinds = accepted
         .split(',')
         .map(|kind| kind.split(';').next().unwrap_or_default().trim());
-    if !kinds.any(|kind| [SDP, "application/*", "*/*"].contains(&kind)) {
+    let is_sdp = |kind: &str| {
+        let known = [SDP, "application/*", "*/*"];
+        known.iter().any(|known| kind.eq_ignore_ascii_case(known))
+    };
+    if !kinds.any(is_sdp) {
         let why = format!("it accepts {accepted:?} and not {SDP}");
         return Poll::Ready(Err(Refusal::new(StatusCode::NotAcceptable, why)));
     }

@@ -281,10 +281,10 @@ impl Host for House<'_> {
         let (handlers, parts) = pipeline
             .make(&view)
             .map_err(|why| Refusal::new(StatusCode::InternalServerError, why))?;
-        let name = random::<16>()?
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hex =
+            |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+        let name = hex(&random::<16>()?);
+        let cname = hex(&random::<12>()?);
         self.tell(&Event::Began {
             peer: peer.peer,
             clip: &clip,
@@ -294,7 +294,7 @@ impl Host for House<'_> {
             self.streams.resize_with(session + 1, || None);
         }
         let way = (pipeline, handlers, parts);
-        let stream = Stream::new(film, clip, whose, way);
+        let stream = Stream::new(film, (clip, cname), whose, way);
         self.load.promise(need);
         self.streams[session] = Some(stream);
         *self.per_address.entry(address).or_default() += 1;

@@ -371,7 +371,7 @@ impl Sender {
         for line in 0..stream.lanes.len() {
             let sent = stream.timeline.report(line, at, unix_ns);
             let mut buffer = [0; 256];
-            let Ok(length) = rtcp::write_sent(&mut buffer[4..], "bonsai", &sent, ends) else {
+            let Ok(length) = rtcp::write_sent(&mut buffer[4..], &stream.cname, &sent, ends) else {
                 continue;
             };
             let view = ReportView {

@@ -26,6 +26,8 @@ pub(super) struct Stream {
     /// Qualities whose files are no longer what they were: none of them is gone over to.
     gone: [bool; QUALITIES],
     pub(super) clip: String,
+    /// The name of its sender in reports, of this session alone (RFC 7022, 4.2).
+    pub(super) cname: String,
     pub(super) peer: SocketAddr,
     /// The connection that it was asked for by, which packets among messages go by.
     pub(super) connection: usize,
@@ -88,7 +90,7 @@ pub(super) enum Sink {
 impl Stream {
     pub(super) fn new(
         film: Arc<Film>,
-        clip: String,
+        (clip, cname): (String, String),
         (peer, connection): (SocketAddr, usize),
         (pipeline, handlers, parts): (Arc<Pipeline>, Vec<Box<dyn Handler>>, Made),
     ) -> Self {
@@ -98,6 +100,7 @@ impl Stream {
             film,
             gone: [false; QUALITIES],
             clip,
+            cname,
             peer,
             connection,
             lanes: Vec::new(),

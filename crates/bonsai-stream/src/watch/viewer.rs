@@ -9,7 +9,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bonsai_media::meter::{Meter, StreamReport};
+use bonsai_media::meter::{Meter, StreamReport, Verdict};
 use bonsai_media::rtcp::{self, About, Said};
 use bonsai_media::rtp;
 use bonsai_media::rtsp::{Client, Failure, Lower, Phase};
@@ -251,6 +251,9 @@ impl Viewer {
 
     fn close(&mut self, plan: &Plan, now: u64, failure: Option<&Failure>) {
         let described = self.client.description().map(|known| known.tracks.iter());
+        let is_media = |kind: &str| ["video", "audio"].contains(&kind);
+        let mut kinds = described.clone().into_iter().flatten();
+        let has_media = kinds.any(|known| is_media(&known.kind));
         let tracks = described.into_iter().flatten().zip(&self.tracks);
         let tracks = tracks.filter_map(|(known, track)| {
             let meter = track.meter.as_ref()?;
@@ -263,7 +266,11 @@ impl Viewer {
                 kind: known.kind.clone(),
                 encoding: known.encoding.clone(),
                 nominal_bits_per_sec: known.bits_per_sec,
-                verdict: plan.thresholds.judge(&stream),
+                // Metadata beside pictures and sound comes when there is some: its silence is no fault.
+                verdict: match is_media(&known.kind) || !has_media {
+                    true => plan.thresholds.judge(&stream),
+                    false => Verdict::unjudged(),
+                },
                 stream,
             })
         });
@@ -387,10 +394,10 @@ impl Viewer {
             track.payload_type = described.payload_type;
             track.ns_per_tick = 1e9 / f64::from(described.clock_rate);
             track.sender = set_up.get(index).and_then(|of| of.ssrc);
-            track.reports_at = now + REPORTS;
             // Any number that others hardly have.
             let salt = now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
             track.own = u32::try_from(salt).unwrap_or(1) ^ u32::try_from(index).unwrap_or(0);
+            track.reports_at = now + rtcp::apart(REPORTS, track.own, now);
         }
     }
 
@@ -495,7 +502,7 @@ impl Viewer {
         let server = set_up.and_then(|of| of.server);
         let channel = set_up.and_then(|of| of.control_channel());
         let track = &mut self.tracks[index];
-        track.reports_at = now + REPORTS;
+        track.reports_at = now + rtcp::apart(REPORTS, track.own, now);
         let (Some(meter), Some(ssrc)) = (&track.meter, track.sender) else {
             return;
         };

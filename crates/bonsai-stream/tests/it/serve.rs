@@ -539,3 +539,32 @@ fn a_file_that_is_replaced_is_seen_to_its_end_by_whoever_sees_it() {
     }
     assert_eq!(served.end().samples, 100);
 }
+
+#[test]
+fn each_session_has_a_name_of_its_own_in_reports() {
+    const TEST: &str = "each_session_has_a_name_of_its_own_in_reports";
+    let folder = tempfile::tempdir().expect("a folder");
+    if clip(TEST, folder.path()).is_none() {
+        return;
+    }
+    let served = limited(folder.path(), |_| {});
+    let url = served.url("clip.mp4");
+    let mut names = Vec::new();
+    for _ in 0..2 {
+        let mut viewer = Viewer::new(served.at);
+        let answer = viewer.ask(&format!("SETUP {url}/track1"), TCP);
+        viewer.ask(&format!("PLAY {url}"), &session(&answer));
+        // A sender's report, with its source's description: 202, a list with a CNAME of 24 letters.
+        let report = loop {
+            viewer.next();
+            let of = viewer.packets.iter().find(|(channel, _)| channel % 2 == 1);
+            if let Some((_, report)) = of {
+                break report.clone();
+            }
+        };
+        let at = report.windows(2).position(|two| *two == [1, 24]);
+        let at = at.expect("a name of 24 letters") + 2;
+        names.push(report[at..at + 24].to_vec());
+    }
+    assert_ne!(names[0], names[1]);
+}

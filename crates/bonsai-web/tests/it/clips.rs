@@ -44,6 +44,8 @@ fn a_clip_comes_whole_in_parts_and_not_again() {
         ("bytes=299990-", 299_990, 300_000),
         ("bytes=-10", 299_990, 300_000),
         ("bytes=299999-400000", 299_999, 300_000),
+        ("bytes=-400000", 0, 300_000),
+        ("BYTES=0-9,", 0, 10),
     ] {
         let part = ask(&[&format!("Range: {range}")]);
         assert_eq!(part.status, 206, "{range}");
@@ -59,6 +61,14 @@ fn a_clip_comes_whole_in_parts_and_not_again() {
         (416, "bytes */300000")
     );
     assert!(far.error().contains("no such part"), "{far:?}");
+    for whole in ["lines=1-2", "bytes=5-2", "bytes=x"] {
+        assert_eq!(ask(&[&format!("Range: {whole}")]).status, 200, "{whole}");
+    }
+    let head = server.ask("HEAD", path, &["Range: bytes=0-9"], "");
+    assert_eq!(
+        (head.status, head.header("content-length")),
+        (200, "300000")
+    );
     let changed = ask(&["If-Match: \"other\""]);
     assert_eq!(changed.status, 412);
     assert!(changed.error().contains("not the one"), "{changed:?}");
@@ -239,4 +249,46 @@ fn a_clip_that_is_written_to_or_cut_while_it_is_sent_ends_before_its_end() {
         assert_eq!(again.body, &film[..10]);
         assert_eq!(server.end().cut_short, 1);
     }
+}
+
+#[test]
+fn pages_of_an_origin_may_read_clips() {
+    let place = folder();
+    write(place.path(), "a.mp4", &bytes(1000, 3));
+    let clips = place.path().join("clips");
+    let origin = "Origin: https://page.example";
+    let server = Server::of_origin(&clips, "https://page.example");
+    let asked = [
+        origin,
+        "Access-Control-Request-Method: GET",
+        "Access-Control-Request-Headers: range",
+    ];
+    let told = server.ask("OPTIONS", "/a.mp4", &asked, "");
+    assert_eq!((told.status, told.body.len()), (204, 0));
+    assert!(
+        told.header("access-control-allow-headers")
+            .contains("range")
+    );
+    assert!(told.header("access-control-allow-methods").contains("GET"));
+    for (path, status) in [("/a.mp4", 206), ("/no.mp4", 404)] {
+        let part = server.ask("GET", path, &[origin, "Range: bytes=0-9"], "");
+        assert_eq!(part.status, status, "{path}");
+        assert_eq!(
+            part.header("access-control-allow-origin"),
+            "https://page.example"
+        );
+        assert_eq!(part.header("cross-origin-resource-policy"), "cross-origin");
+        assert!(
+            part.header("access-control-expose-headers")
+                .contains("content-range")
+        );
+    }
+    // Without the option, no page of elsewhere.
+    let server = Server::of_clips(&clips);
+    assert_eq!(server.ask("OPTIONS", "/a.mp4", &asked, "").status, 405);
+    let whole = server.ask("GET", "/a.mp4", &[origin], "");
+    assert_eq!(
+        (whole.status, whole.header("access-control-allow-origin")),
+        (200, "")
+    );
 }

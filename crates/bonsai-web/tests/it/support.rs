@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use axum::http::HeaderValue;
 use bonsai_davvi::Library;
 use bonsai_stream::serve::Allotted;
 use bonsai_web::{Event, Limits, Plan, Site, Summary};
@@ -29,11 +30,26 @@ impl Server {
         Self::beside(None, clips, library, limits)
     }
 
+    /// Of a folder of clips that pages of an origin may read.
+    pub(crate) fn of_origin(folder: &Path, origin: &str) -> Self {
+        let origin = Some(origin.parse().expect("an origin"));
+        Self::with(None, (Some(folder), None), origin, Limits::default())
+    }
+
     /// One that shares a rate with streams.
     pub(crate) fn beside(
         beside: Option<Arc<Allotted>>,
         clips: Option<&Path>,
         library: Option<&Path>,
+        limits: Limits,
+    ) -> Self {
+        Self::with(beside, (clips, library), None, limits)
+    }
+
+    fn with(
+        beside: Option<Arc<Allotted>>,
+        (clips, library): (Option<&Path>, Option<&Path>),
+        origin: Option<HeaderValue>,
         limits: Limits,
     ) -> Self {
         let told = Arc::new(Mutex::new(Vec::new()));
@@ -43,6 +59,7 @@ impl Server {
             clips: clips.map(PathBuf::from),
             library: library.map(|path| Library::open(path).expect("a library")),
             beside,
+            origin,
             limits,
         };
         let on_event = Arc::new(move |event: &Event<'_>| {

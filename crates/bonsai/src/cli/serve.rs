@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 /// Serve the clips of a folder, or a library of annotated video, to players (RTSP, HTTP).
 ///
 /// MP4 files with H.264 and AAC are sent as they are, by datagrams or in the connection, at the pace that
-/// they are played with. VLC, ffmpeg, GStreamer and `bonsai watch` play rtsp://HOST:PORT/FILE. With --http
+/// they are played with. ffmpeg, mpv, GStreamer and `bonsai watch` play rtsp://HOST:PORT/FILE. With --http
 /// the same files are there at http://HOST:PORT/FILE, as fast as they are asked for, and of a library that
 /// `bonsai davvi import` has made HLS and DASH, a search, and a page to search and play. Nothing
 /// outside the folder is sent. It is a program like any other: `bonsai run --limit send=80Mbit/s -- bonsai
@@ -33,6 +33,10 @@ pub(crate) struct Serve {
     /// A library that is served over HTTP beside the clips of the folder.
     #[arg(long, value_name = "DIR", requires = "http")]
     pub(crate) library: Option<PathBuf>,
+
+    /// Let pages of this origin read what is served over HTTP (CORS), such as https://example.org, or *.
+    #[arg(long, value_name = "ORIGIN", requires = "http")]
+    pub(crate) allow_origin: Option<String>,
 
     /// How packets are read and sent: classic, one call that reads and one that sends for each; or fast,
     /// one for each picture.

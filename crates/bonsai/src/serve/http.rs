@@ -9,6 +9,7 @@ use bonsai_davvi::Library;
 use bonsai_services::refusal::Refusal;
 use bonsai_stream::serve as rtsp;
 use bonsai_web::{Error, Event, Limits, Plan, Site, Summary};
+use hyper::header::HeaderValue;
 
 use super::{FURTHER, Log, address, lock, per_address, say};
 use crate::cli::Serve;
@@ -40,6 +41,7 @@ pub(super) fn open(
         clips,
         library,
         beside,
+        origin: origin(args)?,
         limits: Limits {
             connections: args.sessions.saturating_add(FURTHER),
             per_address: per_address(args, listen),
@@ -55,6 +57,27 @@ pub(super) fn open(
         Error::Root { .. } | Error::Listen { .. } => Refusal::input(error.to_string()),
         error @ Error::System(_) => error.into(),
     })
+}
+
+/// The origin whose pages may read what is served.
+fn origin(args: &Serve) -> anyhow::Result<Option<HeaderValue>> {
+    let Some(text) = &args.allow_origin else {
+        return Ok(None);
+    };
+    let rest = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    let is_origin = rest.is_some_and(|host| {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
+        !host.is_empty() && host.chars().all(is_part)
+    });
+    if !is_origin && text != "*" {
+        let why = format!(
+            "--allow-origin {text:?}: write SCHEME://HOST or SCHEME://HOST:PORT, as https://example.org, or *"
+        );
+        return Err(Refusal::input(why));
+    }
+    Ok(Some(text.parse()?))
 }
 
 /// What RTSP came to.

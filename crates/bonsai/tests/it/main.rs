@@ -3,6 +3,7 @@
 mod arrivals;
 mod bad_input;
 mod cgroups;
+mod clients;
 mod davvi;
 mod davvi_play;
 mod drive;

@@ -18,16 +18,16 @@ pub(super) fn read(text: &str) -> Result<Range, Refusal> {
     let wrong = |status| Refusal::new(status, format!("range {text:?}"));
     // When it is to begin may follow; now is when it begins.
     let range = text.split(';').next().unwrap_or_default().trim();
-    let range = range
-        .strip_prefix("npt")
-        .map(|rest| rest.trim_start().strip_prefix('='));
-    let Some(Some(range)) = range else {
-        return Err(wrong(StatusCode::NotImplemented));
+    let range = match range.split_once('=') {
+        Some((kind, range)) if kind.trim().eq_ignore_ascii_case("npt") => range,
+        // VLC's and Janus' older versions leave the kind out.
+        None if range.starts_with(|first: char| first.is_ascii_digit()) => range,
+        _ => return Err(wrong(StatusCode::NotImplemented)),
     };
     let invalid = || wrong(StatusCode::InvalidRange);
     let (from, until) = range.split_once('-').unwrap_or((range, ""));
     let time = |text: &str| match text.trim() {
-        "" | "now" => Ok(None),
+        "" | "now" | "end" => Ok(None),
         text => time(text).map(Some).ok_or_else(invalid),
     };
     match (time(from)?, time(until)?) {
@@ -83,6 +83,10 @@ mod tests {
             ("npt=12.5-20", (ms(12500), ms(20000))),
             ("npt = 1:02:03.25-", (ms(3723250), None)),
             ("npt=now-", (None, None)),
+            ("0.000-", (ms(0), None)),
+            ("2-3.5", (ms(2000), ms(3500))),
+            ("NPT=1-", (ms(1000), None)),
+            ("npt=1-end", (ms(1000), None)),
             ("npt=-20", (None, ms(20000))),
             ("npt=5", (ms(5000), None)),
             ("npt=5-;time=19970123T143720Z", (ms(5000), None)),

@@ -257,7 +257,7 @@ fn what_is_refused_has_its_number() {
     for (line, headers, expected) in [
         (format!("SETUP {clip}/track1"), DATAGRAMS, 455),
         ("SETUP rtsp://h/other.mp4/track1".to_owned(), DATAGRAMS, 459),
-        (format!("PAUSE {clip}"), "", 455),
+        (format!("PAUSE {clip}"), "", 200),
         (format!("PLAY {clip}/track1"), "", 460),
         ("PLAY rtsp://h/other.mp4".to_owned(), "", 404),
         (format!("PLAY {clip}"), "Range: npt=99-\r\n", 457),
@@ -280,6 +280,76 @@ fn what_is_refused_has_its_number() {
         panic!("it is pending");
     };
     assert!(answer.bytes.starts_with(b"RTSP/1.0 451 "));
+}
+
+#[test]
+fn a_request_that_is_satisfied_already_is_granted() {
+    let mut talk = Talk::new();
+    talk.ready();
+    let clip = "rtsp://h/clip.mp4";
+    for line in ["PAUSE", "PLAY", "PLAY", "PAUSE", "PAUSE"] {
+        let answer = talk.ask(&format!("{line} {clip}"), NAMED);
+        assert_eq!(status(&answer), 200, "{line} {answer}");
+    }
+    assert_eq!(talk.host.did, ["play 0", "pause 0"]);
+    // Up to the end, and behind it: GStreamer says PAUSE there.
+    talk.ask(&format!("PLAY {clip}"), NAMED);
+    talk.server.stopped(0);
+    assert_eq!(status(&talk.ask(&format!("PAUSE {clip}"), NAMED)), 200);
+    let again = talk.ask(&format!("PLAY {clip}"), NAMED);
+    assert!(again.contains("Range: npt=0.000-"), "{again}");
+    for _ in 0..2 {
+        assert_eq!(status(&talk.ask(&format!("TEARDOWN {clip}"), NAMED)), 200);
+    }
+    assert_eq!(status(&talk.ask(&format!("TEARDOWN {clip}"), "")), 454);
+}
+
+#[test]
+fn headers_are_read_as_clients_write_them() {
+    let mut talk = Talk::new();
+    let clip = "rtsp://h/clip.mp4";
+    for kinds in ["Application/SDP", "text/html, APPLICATION/*;q=0.5", "*/*"] {
+        let answer = talk.ask(&format!("DESCRIBE {clip}"), &format!("Accept: {kinds}\r\n"));
+        assert_eq!(status(&answer), 200, "{kinds}");
+    }
+    talk.ready();
+    for (header, expected) in [
+        ("Scale: 2", "Scale: 1.0\r\n"),
+        ("Scale: -1", "Scale: 1.0\r\n"),
+        ("Speed: 4", "Speed: 1.0\r\n"),
+    ] {
+        let answer = talk.ask(
+            &format!("PLAY {clip}"),
+            &format!("{NAMED}{header}\r\nRange: npt=0-\r\n"),
+        );
+        assert!(answer.contains(expected), "{header}: {answer}");
+    }
+    let plain = talk.ask(
+        &format!("PLAY {clip}"),
+        &format!("{NAMED}Range: npt=0-\r\n"),
+    );
+    assert!(
+        !plain.contains("Scale") && !plain.contains("Speed"),
+        "{plain}"
+    );
+}
+
+#[test]
+fn a_connection_that_takes_packets_keeps_its_session() {
+    let mut talk = Talk::new();
+    let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+    talk.ask("SETUP rtsp://h/clip.mp4/track1", transport);
+    talk.ask("PLAY rtsp://h/clip.mp4", NAMED);
+    for minute in 1..5 {
+        talk.now = minute * 60 * SECOND;
+        talk.server.tick(&mut talk.host, talk.now);
+        assert_eq!(talk.server.len(), 1, "{minute}");
+    }
+    // A session that is not sent to has nothing that says so.
+    talk.ask("PAUSE rtsp://h/clip.mp4", NAMED);
+    talk.now += 60 * SECOND;
+    talk.server.tick(&mut talk.host, talk.now);
+    assert_eq!(talk.host.did, ["play 0", "pause 0", "end 0 Silent"]);
 }
 
 #[test]
@@ -437,6 +507,10 @@ proptest! {
             }
             // The host has as many as the server, and no others.
             prop_assert_eq!(talk.server.len(), talk.host.timelines.len());
+        }
+        // What plays in an open connection goes on.
+        for connection in 0..3 {
+            talk.server.closed(connection, &mut talk.host, talk.now);
         }
         talk.server.tick(&mut talk.host, talk.now + 61 * SECOND);
         prop_assert!(talk.server.is_empty() && talk.host.timelines.is_empty());
