@@ -314,11 +314,10 @@ impl Film<'_> {
         let Some(last) = last.filter(|last| *last >= first) else {
             return Ok(());
         };
-        for index in first..=last {
-            let of = media[index];
+        for (index, of) in media.iter().enumerate().take(last + 1).skip(first) {
             let at = edit.at + of.decoded() - edit.from;
             let length = ends(index) - of.decoded();
-            self.push(&of, at, at)?;
+            self.push(of, at, at)?;
             self.end = self.end.max(match edit.length {
                 Some(whole) => (at + length).min(edit.at + whole),
                 None => at + length,

@@ -152,7 +152,7 @@ pub(super) fn append(
 
 fn runs(traf: &[u8]) -> impl Iterator<Item = Result<Trun, String>> {
     let of = |(kind, body): (Kind, &[u8])| (kind == *b"trun").then(|| body_of::<Trun>(body));
-    children(traf).filter_map(move |of_traf| of(of_traf))
+    children(traf).filter_map(of)
 }
 
 /// Where a fragment's data of a track ends.

@@ -115,7 +115,7 @@ fn every_picture_of_a_film_comes_and_what_does_not_is_told() {
     for (name, track, words) in [
         ("mute", "0:v", "audio track 2 (fLaC)"),
         ("black", "0:a", "video track 1 (mp4v)"),
-        ("turned", "0:v", "turned by 90 degrees clockwise"),
+        ("turned", "0:v", "turned by 270 degrees clockwise"),
     ] {
         assert!(frames(&url(name), track).len() > 90, "{name}");
         let line = served.wait_for(words);
