@@ -1,11 +1,11 @@
-//! Any bytes as the file of a clip, and any change of a good one's tables: it is refused, or all that is
+//! Any bytes as the file of a clip, any fragments behind a good movie, and any change of its tables: it is refused, or all that is
 //! sent of it lies in the file, goes forward in time, and comes to an end, by itself and as a quality of
 //! another.
 #![no_main]
 
 use std::sync::Arc;
 
-use bonsai_media::clip::{Announced, Clip, Finder};
+use bonsai_media::clip::{Announced, Clip, Finder, Fragment, Fragments};
 use bonsai_media::load::Level;
 use bonsai_media::timeline::{Next, Timeline};
 use libfuzzer_sys::fuzz_target;
@@ -25,6 +25,18 @@ fuzz_target!(|bytes: &[u8]| {
     };
     if first % 4 == 0 {
         return whole(rest);
+    }
+    if first % 4 == 1 {
+        // The movie with an empty mvex behind it.
+        let movie = [MOVIE, b"\0\0\0\x08mvex"].concat();
+        let fragments = [Fragment {
+            at: u64::from(*first),
+            body: rest.to_vec(),
+        }];
+        if let Ok(clip) = Clip::read_with(&movie, &fragments, FILE) {
+            play(clip, FILE, u64::from(*first));
+        }
+        return;
     }
     let mut movie = MOVIE.to_vec();
     for change in rest.chunks_exact(3) {
@@ -53,13 +65,34 @@ fn whole(file: &[u8]) {
             Ok(None) => {}
             Ok(Some((at, len))) => {
                 let at = usize::try_from(at).expect("in the file");
-                if let Ok(clip) = Clip::read(&file[at..at + len], length) {
+                let movie = &file[at..at + len];
+                let fragments = fragments(file, at + len);
+                if let Ok(clip) = Clip::read_with(movie, &fragments, length) {
                     play(clip, length, 0);
                 }
                 return;
             }
         }
     }
+}
+
+/// The fragments behind a movie, as a server finds them.
+fn fragments(file: &[u8], end: usize) -> Vec<Fragment> {
+    let mut walk = Fragments::new(end as u64, file.len() as u64);
+    let mut found = Vec::new();
+    while let Some((at, len)) = walk.wants() {
+        let at = usize::try_from(at).expect("in the file");
+        match walk.found(&file[at..at + len]) {
+            Err(_) => break,
+            Ok(None) => {}
+            Ok(Some((at, body, len))) => {
+                let body = usize::try_from(body).expect("in the file");
+                let body = file[body..body + len].to_vec();
+                found.push(Fragment { at, body });
+            }
+        }
+    }
+    found
 }
 
 fn play(clip: Clip, file: u64, from_s: u64) {

@@ -8,24 +8,31 @@
 //! The samples themselves are read by whoever sends them.
 //!
 //! # Invariants
-//! 1. Each sample lies in the file, and those of a track together are no larger than it: what a clip
-//!    takes is bounded by its file, whatever its tables say.
+//! 1. Each sample lies in the file, and those of a track's tables together are no larger than it; edits
+//!    may show them several times, up to a number: what a clip takes is bounded, whatever its tables say.
 //! 2. Times of decoding never go back, and no clip is longer than 30 days: they fit, in ticks and ns.
-//! 3. There is at most one track of pictures and one of sound, the first that can be sent.
+//! 3. There is at most one track of pictures and one of sound, the first that can be sent. All others that
+//!    are seen or heard are named ([`Clip::left_out`]), as is what of a track is not sent as it is.
 
 mod boxes;
 mod codec;
 mod describe;
+mod edits;
+mod fragments;
 mod samples;
 #[cfg(test)]
 pub(crate) mod sketch;
 #[cfg(test)]
 mod tests;
 
+use core::fmt;
+
+use self::fragments::Defaults;
 use crate::packets::How;
 
 pub use self::boxes::Finder;
 pub use self::describe::{Announced, Format};
+pub use self::fragments::{Fragment, Fragments};
 pub use self::samples::Sample;
 
 /// A movie box of more bytes is not read: one of twelve hours has 20 MB.
@@ -61,21 +68,47 @@ pub enum Unreadable {
     /// Its tables are larger than is sensible.
     #[error("its moov box has {0} bytes; at most {MOST_MOVIE} are read")]
     LargeMovie(u64),
-    /// It is in pieces, as for DASH.
-    #[error("it is fragmented; `ffmpeg -i IN -c copy OUT` makes it whole")]
+    /// It is in pieces, as for DASH, and these are not there.
+    #[error("it is fragmented, and has no fragment")]
     Fragmented,
-    /// Nothing in it is for RTP.
-    #[error("none of its tracks is H.264 or AAC")]
+    /// Its pieces are more than is sensible.
+    #[error("it has more fragments than are read: {0} boxes, with tables of {1} bytes")]
+    ManyFragments(u32, u64),
+    /// Nothing in it is seen or heard.
+    #[error("it has no track of pictures or sound")]
     NoTrack,
-    /// A track contradicts itself.
-    #[error("its track {track} is broken: {what}")]
-    Broken {
-        /// Which, counted from 1.
-        track: usize,
-        /// How.
-        what: String,
-    },
+    /// Nothing in it is for RTP.
+    #[error("none of its tracks can be sent: {0}")]
+    Unsent(String),
 }
+
+/// What of a file is not sent, or not as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Which track, counted from 1.
+    pub track: usize,
+    /// `video`, `audio` or `subtitles`.
+    pub kind: &'static str,
+    /// The name of its codec in the file.
+    pub codec: String,
+    /// Why, or what.
+    pub why: String,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            track,
+            kind,
+            codec,
+            why,
+        } = self;
+        write!(f, "{kind} track {track} ({codec}): {why}")
+    }
+}
+
+/// What is said of one file at most.
+const MOST_TOLD: usize = 32;
 
 /// What a track carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +122,22 @@ pub enum Codec {
         /// Its parameter sets: of sequences, then of pictures.
         sets: Vec<Vec<u8>>,
     },
+    /// Pictures of H.265.
+    H265 {
+        /// Bytes of the lengths before its units: 1, 2 or 4.
+        length_size: u8,
+        /// How many temporal layers there are; 0 where it is not known.
+        layers: u8,
+        /// Its parameter sets: of the video, of sequences, of pictures.
+        sets: Vec<Vec<u8>>,
+    },
+    /// Sound of Opus.
+    Opus {
+        /// Channels.
+        channels: u8,
+    },
+    /// Sound of MPEG-1 or MPEG-2, as MP3.
+    Mpeg,
     /// Sound of AAC.
     Aac {
         /// Its AudioSpecificConfig (ISO/IEC 14496-3, 1.6.2.1).
@@ -96,6 +145,23 @@ pub enum Codec {
         /// Channels; 0 where they are said in the sound itself.
         channels: u8,
     },
+}
+
+impl Codec {
+    /// Whether it is of pictures.
+    #[must_use]
+    pub const fn is_video(&self) -> bool {
+        matches!(self, Self::H264 { .. } | Self::H265 { .. })
+    }
+
+    /// Its parameter sets, which go before pictures that decoding begins with.
+    #[must_use]
+    pub fn sets(&self) -> &[Vec<u8>] {
+        match self {
+            Self::H264 { sets, .. } | Self::H265 { sets, .. } => sets,
+            Self::Aac { .. } | Self::Opus { .. } | Self::Mpeg => &[],
+        }
+    }
 }
 
 /// A track.
@@ -107,10 +173,8 @@ pub struct Track {
     pub clock_rate: u32,
     /// Bits of its samples a second, on average.
     pub bits_per_sec: u64,
-    /// Ticks a second of its times in the file.
+    /// Ticks a second of its times in the clip.
     timescale: u32,
-    /// When in the clip the file's time 0 is, ticks: before the beginning where it is negative.
-    shift: i64,
     /// Its samples, in the order that they are decoded.
     samples: Vec<Sample>,
     /// Ticks from its beginning to its end.
@@ -122,6 +186,8 @@ pub struct Track {
 pub struct Clip {
     /// Its tracks: pictures before sound.
     pub tracks: Vec<Track>,
+    /// What of the file is not sent.
+    pub left_out: Vec<LeftOut>,
     /// How long it is, nanoseconds.
     pub length_ns: u64,
 }
@@ -132,54 +198,91 @@ impl Clip {
     /// # Errors
     /// Why nothing can be sent of it.
     pub fn read(movie: &[u8], file_bytes: u64) -> Result<Self, Unreadable> {
-        let mut tracks: Vec<Track> = Vec::new();
+        match Self::has_fragments(movie) {
+            true => Err(Unreadable::Fragmented),
+            false => Self::read_with(movie, &[], file_bytes),
+        }
+    }
+
+    /// Whether a movie says that fragments follow it in its file ([`Fragments`]).
+    #[must_use]
+    pub fn has_fragments(movie: &[u8]) -> bool {
+        boxes::child(movie, *b"mvex").is_some()
+    }
+
+    /// Reads the body of a movie box, and the fragments that follow it.
+    ///
+    /// # Errors
+    /// Why nothing can be sent of it.
+    pub fn read_with(
+        movie: &[u8],
+        fragments: &[Fragment],
+        file_bytes: u64,
+    ) -> Result<Self, Unreadable> {
         let mut room = samples::Room {
             bytes: file_bytes,
             samples: MOST_SAMPLES,
         };
-        let mut number = 0;
-        let mut first_broken = None;
-        for (kind, body) in boxes::children(movie) {
-            if kind != *b"trak" {
+        let defaults = Defaults::read(movie);
+        let (mut video, mut audio): (Option<Track>, Option<Track>) = (None, None);
+        let mut left_out = Vec::new();
+        let mut is_empty = false;
+        let traks = boxes::children(movie).filter(|(kind, _)| kind == b"trak");
+        for (number, (_, body)) in (1..).zip(traks) {
+            let Some(named) = codec::name(body) else {
+                continue;
+            };
+            let mut tell = |why: String| {
+                left_out.push(LeftOut {
+                    track: number,
+                    kind: named.kind,
+                    codec: named.codec.clone(),
+                    why,
+                });
+            };
+            let is_second = match named.kind {
+                "video" => video.is_some(),
+                "audio" => audio.is_some(),
+                _ => false,
+            };
+            if is_second {
+                tell(format!("the first {} track is sent", named.kind));
                 continue;
             }
-            number += 1;
-            let broken = |what: String| Unreadable::Broken {
-                track: number,
-                what,
-            };
-            match codec::track(body, movie, &mut room) {
-                Ok(Some(track)) => tracks.push(track),
-                Ok(None) => {}
-                Err(what) => first_broken = first_broken.or(Some(broken(what))),
+            let read = codec::track(body, movie, (fragments, defaults.as_ref()), &mut room);
+            match read {
+                Err(why) => tell(why),
+                Ok(read) if read.track.samples.is_empty() => {
+                    is_empty = true;
+                    tell("it has no samples".to_owned());
+                }
+                Ok(read) => {
+                    read.notes.into_iter().for_each(tell);
+                    let place = match read.track.codec.is_video() {
+                        true => &mut video,
+                        false => &mut audio,
+                    };
+                    *place = Some(read.track);
+                }
             }
         }
-        let of = |is_video: bool| {
-            move |track: &&Track| matches!(track.codec, Codec::H264 { .. }) == is_video
-        };
-        let video = tracks.iter().find(of(true)).cloned();
-        let audio = tracks.iter().find(of(false)).cloned();
         let tracks: Vec<Track> = video.into_iter().chain(audio).collect();
-        let is_fragmented = boxes::child(movie, *b"mvex").is_some();
-        match first_broken {
-            Some(broken) => return Err(broken),
-            None if tracks.iter().all(|track| track.samples.is_empty()) && is_fragmented => {
-                return Err(Unreadable::Fragmented);
-            }
-            None => {}
-        }
-        let tracks: Vec<Track> = tracks
-            .into_iter()
-            .filter(|track| !track.samples.is_empty())
-            .collect();
+        left_out.truncate(MOST_TOLD);
         if tracks.is_empty() {
-            return Err(Unreadable::NoTrack);
+            let told: Vec<String> = left_out.iter().map(ToString::to_string).collect();
+            return Err(match told.is_empty() {
+                _ if is_empty && defaults.is_some() => Unreadable::Fragmented,
+                true => Unreadable::NoTrack,
+                false => Unreadable::Unsent(told.join("; ")),
+            });
         }
-        let ends = tracks
-            .iter()
-            .map(|track| track.ns(i64::try_from(track.end).unwrap_or(0)));
-        let length_ns = u64::try_from(ends.max().unwrap_or(0)).unwrap_or(0);
-        Ok(Self { tracks, length_ns })
+        let ends = tracks.iter().map(Track::length_ns);
+        let length_ns = ends.max().unwrap_or(0);
+        Ok(Self {
+            tracks,
+            left_out,
+            length_ns,
+        })
     }
 
     /// Where each of those tracks begins if the clip is played from a time, nanoseconds: its sample, and
@@ -194,7 +297,7 @@ impl Clip {
     #[must_use]
     pub fn pictures(&self) -> Option<&Track> {
         let mut tracks = self.tracks.iter();
-        tracks.find(|track| matches!(track.codec, Codec::H264 { .. }))
+        tracks.find(|track| track.codec.is_video())
     }
 
     /// Bytes of memory that its tables take.
@@ -209,7 +312,7 @@ impl Clip {
 pub(crate) fn seek(tracks: &[&Track], from_ns: u64) -> (u64, Vec<usize>) {
     let from = i64::try_from(from_ns).unwrap_or(i64::MAX);
     let mut chosen = tracks.iter();
-    let pictures = chosen.find(|track| matches!(track.codec, Codec::H264 { .. }));
+    let pictures = chosen.find(|track| track.codec.is_video());
     let key = pictures.map(|track| track.key_before(from));
     let is_beginning = from == 0 || key == Some(0);
     let at = match (pictures, key) {
@@ -217,9 +320,9 @@ pub(crate) fn seek(tracks: &[&Track], from_ns: u64) -> (u64, Vec<usize>) {
         (Some(track), Some(key)) => track.samples.get(key).map_or(0, |of| track.shown_ns(of)),
         _ => from,
     };
-    let first = |track: &&Track| match (&track.codec, key) {
+    let first = |track: &&Track| match (track.codec.is_video(), key) {
         _ if is_beginning => 0,
-        (Codec::H264 { .. }, Some(key)) => key,
+        (true, Some(key)) => key,
         _ => track.samples.partition_point(|of| track.shown_ns(of) < at),
     };
     (
@@ -240,16 +343,29 @@ impl Track {
     pub const fn how(&self) -> How {
         match self.codec {
             Codec::H264 { length_size, .. } => How::H264 { length_size },
+            Codec::H265 { length_size, .. } => How::H265 { length_size },
             Codec::Aac { .. } => How::Aac,
+            Codec::Opus { .. } => How::Whole,
+            Codec::Mpeg => How::Mpeg,
+        }
+    }
+
+    /// The payload type of its packets, as the track of that number of its clip.
+    #[must_use]
+    pub fn payload_type(&self, number: usize) -> u8 {
+        match self.codec {
+            // Receivers know MPEG audio by its number (RFC 3551, 6).
+            Codec::Mpeg => 14,
+            _ => Clip::payload_type(number),
         }
     }
 
     /// `video` or `audio`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
-        match self.codec {
-            Codec::H264 { .. } => "video",
-            Codec::Aac { .. } => "audio",
+        match self.codec.is_video() {
+            true => "video",
+            false => "audio",
         }
     }
 
@@ -275,7 +391,7 @@ impl Track {
     /// When it is shown, in ticks of the clock of RTP from the beginning of the clip.
     #[must_use]
     pub fn shown_ticks(&self, sample: &Sample) -> i64 {
-        let ticks = sample.shown() + self.shift;
+        let ticks = sample.shown();
         if self.clock_rate == self.timescale {
             return ticks;
         }
@@ -284,9 +400,9 @@ impl Track {
         i64::try_from(scaled).unwrap_or(i64::MAX)
     }
 
-    /// From ticks of the file to nanoseconds from the beginning of the clip.
+    /// From ticks to nanoseconds from the beginning of the clip.
     fn ns(&self, ticks: i64) -> i64 {
-        let (ticks, scale) = (ticks + self.shift, i64::from(self.timescale));
+        let scale = i64::from(self.timescale);
         ticks.div_euclid(scale) * SECOND + ticks.rem_euclid(scale) * SECOND / scale
     }
 

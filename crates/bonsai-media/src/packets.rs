@@ -6,10 +6,51 @@
 pub mod aac;
 mod cut;
 pub mod h264;
+pub mod h265;
 mod packetiser;
 
-pub use self::cut::{Cut, How, Piece};
+pub use self::cut::{Cut, How, Piece, most_wanted};
 pub use self::packetiser::{Packetiser, Payloads, Single, Together, Whole};
+
+use crate::clip::Codec;
+
+/// Whether nothing is predicted from a picture that begins with these bytes; `None` where that cannot be seen
+/// in so few.
+#[must_use]
+pub fn is_disposable(beginning: &[u8], codec: &Codec) -> Option<bool> {
+    match *codec {
+        Codec::H264 { length_size, .. } => h264::is_disposable(beginning, length_size),
+        Codec::H265 {
+            length_size,
+            layers,
+            ..
+        } => h265::is_disposable(beginning, length_size, layers),
+        Codec::Aac { .. } | Codec::Opus { .. } | Codec::Mpeg => None,
+    }
+}
+
+/// Whether nothing behind a picture that begins with these bytes is predicted from what is before it,
+/// likewise.
+#[must_use]
+pub fn begins_anew(beginning: &[u8], codec: &Codec) -> Option<bool> {
+    match *codec {
+        Codec::H264 { length_size, .. } => h264::begins_anew(beginning, length_size),
+        Codec::H265 { length_size, .. } => h265::begins_anew(beginning, length_size),
+        Codec::Aac { .. } | Codec::Opus { .. } | Codec::Mpeg => None,
+    }
+}
+
+/// What goes before pictures that decoding begins with, as one payload; `None` where there is nothing, or it
+/// does not fit.
+#[must_use]
+pub fn sets_together(codec: &Codec, most: usize) -> Option<Vec<u8>> {
+    let sets: Vec<&[u8]> = codec.sets().iter().map(Vec::as_slice).collect();
+    match codec {
+        Codec::H264 { .. } => h264::together(&sets, most),
+        Codec::H265 { .. } => h265::together(&sets, most),
+        Codec::Aac { .. } | Codec::Opus { .. } | Codec::Mpeg => None,
+    }
+}
 
 /// A payload: its own bytes, and a part of the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -349,7 +349,7 @@ impl Timeline {
         let since = shown - ticks(from, track.clock_rate);
         Header {
             marker,
-            payload_type: Clip::payload_type(this.track),
+            payload_type: track.payload_type(this.track),
             sequence: this.sequence.wrapping_add(behind),
             timestamp: this.base.wrapping_add(wrapped(since)),
             ssrc: this.ssrc,

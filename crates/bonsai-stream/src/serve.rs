@@ -247,6 +247,13 @@ pub enum Event<'a> {
         /// Why.
         why: &'a str,
     },
+    /// Something of a clip is not sent, or not as it is: a track, a part of its edits. Told once.
+    LeftOut {
+        /// The clip.
+        clip: &'a str,
+        /// The track, its codec and the reason.
+        what: &'a str,
+    },
     /// What viewers saw in the last second, as far as anything is known of it.
     Seen(Seen),
 }

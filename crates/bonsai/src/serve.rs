@@ -202,6 +202,9 @@ impl Log {
                     "{file}: left out as a lower quality of {clip}: {why}"
                 ));
             }
+            Event::LeftOut { clip, what } => {
+                self.line(&format!("{clip}: not sent over RTSP: {what}"))
+            }
             Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
             Event::Slow { peer, clip } => self.line(&format!(
                 "{peer}: takes {clip} slower than it plays: pictures are left out for this viewer"

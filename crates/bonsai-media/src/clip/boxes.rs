@@ -88,7 +88,7 @@ impl Finder {
 }
 
 /// The header of a box: its name, and bytes of the header and of the whole, where so many are left.
-fn read(bytes: &[u8], left: u64) -> Option<(Kind, u64, u64)> {
+pub(super) fn read(bytes: &[u8], left: u64) -> Option<(Kind, u64, u64)> {
     let (size, rest) = bytes.split_first_chunk::<4>()?;
     let (kind, rest) = rest.split_first_chunk::<4>()?;
     let (head, size) = match u32::from_be_bytes(*size) {

@@ -1,5 +1,5 @@
-//! What a server says of a clip: SDP (RFC 8866), with what decoders need of H.264 (RFC 6184, 8.2.1) and of
-//! AAC (RFC 3640, 4.1), as RTSP uses it (RFC 2326, appendix C).
+//! What a server says of a clip: SDP (RFC 8866), with what decoders need of H.264 (RFC 6184, 8.2.1), of H.265
+//! (RFC 7798, 7.1), of AAC (RFC 3640, 4.1), MPEG audio and Opus, as RTSP uses it (RFC 2326, appendix C).
 
 use core::net::IpAddr;
 
@@ -86,7 +86,7 @@ impl Clip {
 
 impl Track {
     fn media(&self, index: usize, packetiser: Option<&dyn Packetiser>) -> Media {
-        let payload_type = Clip::payload_type(index);
+        let payload_type = self.payload_type(index);
         let mut format = self.format();
         if let Some(packetiser) = packetiser.filter(|of| of.takes(&self.codec)) {
             packetiser.announce(&self.codec, &mut format);
@@ -105,11 +105,17 @@ impl Track {
                 bandwidth: self.bits_per_sec.div_ceil(1000),
             }],
             key: None,
-            attributes: vec![
-                Attribute::with_value("rtpmap", value(&format.encoding)),
-                Attribute::with_value("fmtp", value(&format.parameters)),
-                Attribute::with_value("control", Clip::control(index)),
-            ],
+            attributes: {
+                let map = Attribute::with_value("rtpmap", value(&format.encoding));
+                let has_none = format.parameters.is_empty();
+                let parameters =
+                    (!has_none).then(|| Attribute::with_value("fmtp", value(&format.parameters)));
+                let control = Attribute::with_value("control", Clip::control(index));
+                [Some(map), parameters, Some(control)]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            },
         }
     }
 
@@ -122,13 +128,31 @@ impl Track {
                 let mut format = format!(
                     "packetization-mode=1;profile-level-id={profile:02X}{constraints:02X}{level:02X}"
                 );
+                let sets: Vec<String> = sets.iter().map(|set| STANDARD.encode(set)).collect();
                 if !sets.is_empty() {
-                    let sets: Vec<String> = sets.iter().map(|set| STANDARD.encode(set)).collect();
                     format.push_str(";sprop-parameter-sets=");
                     format.push_str(&sets.join(","));
                 }
                 (format!("H264/{rate}"), format)
             }
+            Codec::H265 { sets, .. } => {
+                // RFC 7798, 7.1.
+                let of = |(name, kind): (&str, u8)| {
+                    let sets = sets.iter().filter(|set| set[0] >> 1 & 0x3f == kind);
+                    let sets: Vec<String> = sets.map(|set| STANDARD.encode(set)).collect();
+                    (!sets.is_empty()).then(|| format!("{name}={}", sets.join(",")))
+                };
+                let sets = [("sprop-vps", 32), ("sprop-sps", 33), ("sprop-pps", 34)];
+                let sets: Vec<String> = sets.into_iter().filter_map(of).collect();
+                (format!("H265/{rate}"), sets.join(";"))
+            }
+            // Always with two channels (RFC 7587, 7).
+            Codec::Opus { channels } => {
+                let stereo = u8::from(*channels > 1);
+                let format = format!("sprop-stereo={stereo}");
+                (format!("opus/{rate}/2"), format)
+            }
+            Codec::Mpeg => (format!("MPA/{rate}"), String::new()),
             Codec::Aac { config, channels } => {
                 let config: String = config.iter().map(|byte| format!("{byte:02X}")).collect();
                 let format = format!(

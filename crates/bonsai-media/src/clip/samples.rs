@@ -6,7 +6,7 @@ use super::LONGEST_S;
 use super::boxes::{Kind, child};
 
 /// As many samples one after the other may be decoded at one time.
-const MOST_AT_ONCE: u32 = 64;
+pub(super) const MOST_AT_ONCE: u32 = 64;
 
 /// A sample: a picture, or a frame of sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Sample {
 }
 
 /// The most bytes of a sample, which is read as a whole: a picture of 8K that is not predicted has fewer.
-const LARGEST: u32 = 16 << 20;
+pub(super) const LARGEST: u32 = 16 << 20;
 
 /// The highest bit of a size.
 const SYNC: u32 = 1 << 31;
@@ -46,6 +46,25 @@ impl Sample {
 
     pub(super) fn shown(&self) -> i64 {
         self.decoded + i64::from(self.after)
+    }
+
+    /// A sample of the file's tables; decoding can begin with it where `is_sync`.
+    pub(super) const fn new(offset: u64, size: u32, is_sync: bool, times: (i64, i32)) -> Self {
+        Self {
+            offset,
+            decoded: times.0,
+            size: if is_sync { size | SYNC } else { size },
+            after: times.1,
+        }
+    }
+
+    /// The same bytes at other times; `None` where these are days apart.
+    pub(super) fn at(&self, decoded: i64, shown: i64) -> Option<Self> {
+        Some(Self {
+            decoded,
+            after: i32::try_from(shown - decoded).ok()?,
+            ..*self
+        })
     }
 }
 
@@ -203,7 +222,9 @@ impl Times {
         while self.offset.0 == 0 {
             let next = offsets.next();
             let next = next.ok_or("its ctts has times of fewer samples than it has")?;
-            let offset = i32::try_from(next.sample_offset);
+            // Writers put offsets below 0 into boxes of version 0 as well, where they are unsigned.
+            let offset = u32::try_from(next.sample_offset).map(u32::cast_signed);
+            let offset = offset.or_else(|_| i32::try_from(next.sample_offset));
             let offset = offset.map_err(|_| "a sample is shown days after it is decoded")?;
             self.offset = (next.sample_count, offset);
         }
@@ -256,4 +277,26 @@ pub(super) fn decode<T: Atom>(body: &[u8], kind: Kind) -> Result<T, String> {
     let name = String::from_utf8_lossy(&kind).into_owned();
     let mut bytes = child(body, kind).ok_or_else(|| format!("it has no {name}"))?;
     T::decode_body(&mut bytes).map_err(|error| format!("its {name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::boxed;
+    use super::Times;
+
+    #[test]
+    fn offsets_below_0_are_read_in_either_version() {
+        for version in [0, 1] {
+            let times = boxed(b"stts", &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 10]);
+            let mut offsets = vec![version, 0, 0, 0, 0, 0, 0, 2];
+            for offset in [-10_i32, 30] {
+                offsets.extend([0, 0, 0, 1]);
+                offsets.extend(offset.to_be_bytes());
+            }
+            let stbl = [times, boxed(b"ctts", &offsets)].concat();
+            let mut times = Times::read(&stbl, 100).expect("times");
+            assert_eq!(times.next(), Ok((0, -10)));
+            assert_eq!(times.next(), Ok((10, 30)));
+        }
+    }
 }

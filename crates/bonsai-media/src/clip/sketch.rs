@@ -18,7 +18,7 @@ pub(crate) const RATE: u32 = 48_000;
 /// Bytes of a frame of sound.
 pub(crate) const FRAME: u32 = 200;
 
-fn boxed(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
+pub(crate) fn boxed(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
     let size = u32::try_from(body.len() + 8).expect("small");
     [&size.to_be_bytes()[..], kind, body].concat()
 }
@@ -164,14 +164,18 @@ fn sound_description() -> Vec<u8> {
     boxed(b"stsd", &[&[0, 0, 0, 0, 0, 0, 0, 1][..], &entry].concat())
 }
 
-fn track(timescale: u32, duration: u32, edit: u32, tables: &[Vec<u8>]) -> Vec<u8> {
+fn track(number: u32, timescale: u32, duration: u32, edit: u32, tables: &[Vec<u8>]) -> Vec<u8> {
     let edits = numbers(b"elst", &[1, duration, edit, 1 << 16]);
     let stbl = boxed(b"stbl", &tables.concat());
     let media = [
         header(b"mdhd", timescale, duration, 4),
         boxed(b"minf", &stbl),
     ];
-    let inner = [boxed(b"edts", &edits), boxed(b"mdia", &media.concat())];
+    let inner = [
+        numbers(b"tkhd", &[0, 0, number]),
+        boxed(b"edts", &edits),
+        boxed(b"mdia", &media.concat()),
+    ];
     boxed(b"trak", &inner.concat())
 }
 
@@ -202,6 +206,7 @@ impl Sketch {
             .collect();
         let length = |of: &[u32]| u32::try_from(of.len()).expect("small");
         let video = track(
+            1,
             PER_SEC * shape.ticks,
             count * shape.ticks,
             shape.edit() * shape.ticks,
@@ -225,6 +230,7 @@ impl Sketch {
             ],
         );
         let audio = track(
+            2,
             RATE,
             FRAMES * 1024,
             1024,

@@ -162,13 +162,24 @@ fn changed(from: &[u8], to: &[u8]) -> Result<Clip, Unreadable> {
 
 #[test]
 fn what_cannot_be_sent_is_said() {
-    let told = |from: &[u8], to: &[u8]| changed(from, to).expect_err("unreadable").to_string();
+    // Of a track that is broken the other is sent, and what is not is named.
+    let told = |from: &[u8], to: &[u8]| {
+        let clip = changed(from, to).expect("the other track");
+        let told: Vec<String> = clip.left_out.iter().map(ToString::to_string).collect();
+        assert_eq!((clip.tracks.len(), told.len()), (1, 1), "{told:?}");
+        told.concat()
+    };
     assert_eq!(Clip::read(&[], 0), Err(Unreadable::NoTrack));
+    let both = changed(b"stco", b"xxxx")
+        .expect_err("none is left")
+        .to_string();
     assert_eq!(
-        told(b"stco", b"xxxx"),
-        "its track 1 is broken: it has no stco"
+        both,
+        "none of its tracks can be sent: video track 1 (avc1): it has no stco; \
+         audio track 2 (mp4a): it has no stco"
     );
-    assert!(told(b"stsz\0\0\0\0\0\0\0\0", b"stsz\0\0\0\0\0\0\xff\xff").contains("behind the end"));
+    let zeroes = b"stsz\0\0\0\0\0\0\0\0";
+    assert!(told(zeroes, b"stsz\0\0\0\0\0\0\xff\xff").contains("behind the end"));
     assert!(
         told(
             b"stts\0\0\0\0\0\0\0\x01\0\0\0\x32",
@@ -185,9 +196,37 @@ fn what_cannot_be_sent_is_said() {
     );
     // A frame of 1024 ticks that takes no time at all.
     assert!(told(&[0, 0, 4, 0], &[0, 0, 0, 0]).contains("at one time"));
-    let clip = changed(b"avc1", b"hvc1").expect("the sound is left");
-    assert_eq!(clip.tracks.len(), 1);
+    assert_eq!(
+        told(b"avc1", b"vp09"),
+        "video track 1 (vp09): this codec is not sent by RTP"
+    );
+    assert_eq!(
+        told(b"esds", b"xxxx"),
+        "audio track 2 (mp4a): its sound has no esds"
+    );
     assert_eq!(changed(b"trak", b"free"), Err(Unreadable::NoTrack));
+}
+
+#[test]
+fn a_movie_that_announces_fragments_is_never_served_without_them() {
+    let sketch = Sketch::new();
+    let movie = [&sketch.movie[..], &sketch::boxed(b"mvex", &[])].concat();
+    let bytes = u64::try_from(sketch.file.len()).expect("small");
+    assert_eq!(Clip::read(&movie, bytes), Err(Unreadable::Fragmented));
+    assert!(Clip::has_fragments(&movie) && !Clip::has_fragments(&sketch.movie));
+    // A fragment more: a sample of 100 bytes at the beginning of the file, in the first track.
+    let head = sketch::boxed(b"tfhd", &[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let run = [0, 0, 3, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 100];
+    let run = sketch::boxed(b"trun", &run);
+    let body = sketch::boxed(b"traf", &[head, run].concat());
+    let clip = Clip::read_with(&movie, &[Fragment { at: 0, body }], bytes).expect("a clip");
+    let [video, audio] = &clip.tracks[..] else {
+        panic!("two tracks");
+    };
+    assert_eq!((video.samples().len(), audio.samples().len()), (51, 94));
+    let last = video.samples()[50];
+    assert_eq!((last.offset, last.size(), last.is_sync()), (0, 100, true));
+    assert_eq!(video.decoded_ns(&last), (50 - 2) * 40_000_000);
 }
 
 proptest! {
@@ -213,8 +252,7 @@ proptest! {
             prop_assert!(!clip.tracks.is_empty());
             for track in &clip.tracks {
                 let samples = track.samples();
-                let size: u64 = samples.iter().map(|sample| u64::from(sample.size())).sum();
-                prop_assert!(size <= bytes);
+                prop_assert!(samples.len() <= MOST_SAMPLES);
                 for two in samples.windows(2) {
                     prop_assert!(track.decoded_ns(&two[0]) <= track.decoded_ns(&two[1]));
                 }

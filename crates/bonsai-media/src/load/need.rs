@@ -4,7 +4,7 @@ use core::iter::Sum;
 use core::ops::{Add, Sub};
 
 use super::{LEVELS, Level};
-use crate::clip::{Clip, Codec, Sample, Track};
+use crate::clip::{Clip, Sample, Track};
 use crate::rtp::HEADER;
 
 /// What a packet has beside its part of a sample: its header, what its payload begins with (RFC 6184,
@@ -117,10 +117,10 @@ impl Clip {
                 u64::try_from(bytes).unwrap_or(u64::MAX)
             };
             let all = sent(track.samples(), payload);
-            let Codec::H264 { .. } = track.codec else {
+            if !track.codec.is_video() {
                 let all = per_s(all);
                 return Need::new(all, all, all);
-            };
+            }
             let keys = track.samples().iter().filter(|of| of.is_sync());
             let keys = sent(keys, payload);
             let others = track.samples().iter().filter(|of| !of.is_sync());

@@ -247,12 +247,12 @@ fn a_clip_needs_what_is_in_it() {
     let size = |number: u32| u64::try_from(picture(number).len()).expect("small");
     let sent = |number: u32| size(number) + size(number).div_ceil(1388) * BESIDE;
     let sum = |of: &dyn Fn(&u32) -> bool| (0..50).filter(of).map(sent).sum::<u64>();
-    // Two seconds of pictures: each tenth begins, and each other one is disposable.
+    // Pictures of 1.96 s (the last two are shown at one time): each tenth begins, and each other one is disposable.
     let (needed, keys) = (
-        sum(&|number| number % 2 == 0) / 2,
-        sum(&|number| number % 10 == 0) / 2,
+        sum(&|number| number % 2 == 0) * 100 / 196,
+        sum(&|number| number % 10 == 0) * 100 / 196,
     );
-    let expected = Need::of([Need::new(sum(&|_| true) / 2, needed, keys)]);
+    let expected = Need::of([Need::new(sum(&|_| true) * 100 / 196, needed, keys)]);
     for level in Level::all() {
         let (need, expected) = (needs[0].at(level), expected.at(level));
         assert!(need.abs_diff(expected) <= 1, "{need} {expected}");

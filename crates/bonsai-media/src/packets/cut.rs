@@ -5,8 +5,8 @@
 //! a server of thousands of streams reads each packet's bytes when the packet is due, and where a socket
 //! takes no more, the cut of before is taken up again.
 
-use super::Payload;
 use super::h264::Broken;
+use super::{Payload, h265};
 
 /// The type of an H.264 unit, in its first byte (RFC 6184, 1.3).
 pub(super) const TYPE: u8 = 0x1f;
@@ -29,8 +29,37 @@ pub enum How {
         /// Bytes of such a length: 1, 2 or 4.
         length_size: u8,
     },
+    /// Pictures of H.265 (RFC 7798), likewise.
+    H265 {
+        /// Bytes of such a length: 1, 2 or 4.
+        length_size: u8,
+    },
     /// A frame of AAC (RFC 3640, mode AAC-hbr).
     Aac,
+    /// A frame of MPEG audio (RFC 2250, 3.5).
+    Mpeg,
+    /// A packet that is sent as it is (Opus, RFC 7587, 4.2).
+    Whole,
+}
+
+impl How {
+    /// Bytes of the lengths before units, of what has some.
+    const fn length_size(self) -> Option<u8> {
+        match self {
+            Self::H264 { length_size } | Self::H265 { length_size } => Some(length_size),
+            Self::Aac | Self::Mpeg | Self::Whole => None,
+        }
+    }
+}
+
+/// Bytes that are looked at behind a unit: where they end the sample and are all lengths of empty units, of which
+/// nothing is sent, that unit is the last. A unit itself does not end with a byte of 0 (ITU-T H.264, 7.4.1).
+const AHEAD: usize = 64;
+
+/// The most bytes that are wanted for a payload of so many.
+#[must_use]
+pub const fn most_wanted(payload: usize) -> usize {
+    4 + payload + AHEAD
 }
 
 /// A sample, as far as it is cut.
@@ -39,8 +68,9 @@ pub struct Cut {
     how: How,
     size: u32,
     at: u32,
-    /// A unit in parts, of which some have gone out: its first byte, and how much of it is left.
-    unit: Option<(u8, u32)>,
+    /// A unit in parts, of which some have gone out: its header, of which H.264 has one byte, and how much of
+    /// it is left.
+    unit: Option<([u8; 2], u32)>,
 }
 
 /// A payload: its own bytes, and which of the bytes that were read follow them.
@@ -89,11 +119,15 @@ impl Piece {
 }
 
 impl Cut {
-    /// A sample of so many bytes. One that cannot be sent (of AAC: longer than its header can say) is
+    /// A sample of so many bytes. One that cannot be sent (of sound: longer than its header can say) is
     /// done at once.
     #[must_use]
     pub fn new(how: How, size: u32) -> Self {
-        let is_none = how == How::Aac && size >= 1 << AAC_LENGTH_BITS;
+        let is_none = match how {
+            How::Aac => size >= 1 << AAC_LENGTH_BITS,
+            How::Mpeg => size > u32::from(u16::MAX),
+            How::H264 { .. } | How::H265 { .. } | How::Whole => false,
+        };
         Self {
             how,
             size,
@@ -119,10 +153,13 @@ impl Cut {
     #[must_use]
     pub fn wants(&self, most: usize) -> (u32, usize) {
         let left = self.size.saturating_sub(self.at);
-        let len = match (self.how, self.unit) {
-            (How::Aac, _) => most.saturating_sub(AAC_HEAD),
-            (How::H264 { .. }, Some((_, unit))) => most.saturating_sub(2).min(index(unit)),
-            (How::H264 { length_size }, None) => usize::from(length_size) + most,
+        let len = match (self.how.length_size(), self.unit) {
+            (None, _) if self.how == How::Whole => most,
+            (None, _) => most.saturating_sub(AAC_HEAD),
+            (Some(_), Some((_, unit))) => {
+                most.saturating_sub(self.part_head()).min(index(unit)) + AHEAD
+            }
+            (Some(length_size), None) => usize::from(length_size) + most + AHEAD,
         };
         (self.at, len.min(index(left)))
     }
@@ -147,18 +184,43 @@ impl Cut {
         if self.is_done() {
             return Ok(None);
         }
-        match (self.how, self.unit) {
-            (How::Aac, _) => Ok(Some(self.sound(wanted))),
-            (How::H264 { .. }, Some((first, left))) => Ok(Some(self.part(first, left, 0, most))),
-            (How::H264 { length_size }, None) => self.unit(bytes, length_size, most),
+        match (self.how.length_size(), self.unit) {
+            (None, _) => Ok(Some(self.sound(wanted))),
+            (Some(_), Some((header, left))) => {
+                Ok(Some(self.part(header, left, (bytes, 0), false, most)))
+            }
+            (Some(length_size), None) => self.unit(bytes, length_size, most),
+        }
+    }
+
+    /// Bytes that a part of a unit begins with.
+    const fn part_head(&self) -> usize {
+        match self.how {
+            How::H265 { .. } => 3,
+            _ => 2,
+        }
+    }
+
+    /// Passes over empty units that end the sample, if they do from there on.
+    fn pass_over(&mut self, rest: &[u8]) {
+        let is_all = index(self.size - self.at) == rest.len();
+        if is_all && rest.iter().all(|byte| *byte == 0) {
+            self.at = self.size;
         }
     }
 
     fn sound(&mut self, len: usize) -> Piece {
-        // Each part says how long the whole is (3.2.3.1), and has the index 0.
-        let [_, _, high, low] = (self.size << 3).to_be_bytes();
+        let [_, _, from_high, from_low] = self.at.to_be_bytes();
         self.at += small(len);
-        Piece::new(&[0, 16, high, low], 0, len, self.is_done())
+        // Each part of AAC says how long the whole is (3.2.3.1), and has the index 0; of MPEG audio, where in
+        // the whole it begins.
+        let [_, _, high, low] = (self.size << 3).to_be_bytes();
+        let head = match self.how {
+            How::Aac => &[0, 16, high, low][..],
+            How::Mpeg => &[0, 0, from_high, from_low],
+            _ => &[],
+        };
+        Piece::new(head, 0, len, self.is_done())
     }
 
     fn unit(&mut self, bytes: &[u8], size: u8, most: usize) -> Result<Option<Piece>, Broken> {
@@ -182,37 +244,64 @@ impl Cut {
                 left: index(left),
             });
         }
+        let head = self.part_head() - 1;
         self.at += u32::from(size);
         if index(length) > most {
-            // Its first byte is in the header of each part.
-            let first = bytes[start];
-            self.at += 1;
-            return Ok(Some(self.part(first, length - 1, start + 1, most)));
+            // Its header is in the header of each part.
+            let header = match self.how {
+                How::H265 { .. } => [bytes[start], bytes[start + 1]],
+                _ => [bytes[start], 0],
+            };
+            self.at += small(head);
+            let left = length - small(head);
+            return Ok(Some(self.part(
+                header,
+                left,
+                (bytes, start + head),
+                true,
+                most,
+            )));
         }
         self.at += length;
+        self.pass_over(&bytes[start + index(length)..]);
         // An empty one is nothing that could be sent.
         Ok((length > 0).then(|| Piece::new(&[], start, index(length), self.is_done())))
     }
 
     /// The next part of a unit, of which so much is left; it begins at `start` in what was read.
-    fn part(&mut self, first: u8, left: u32, start: usize, most: usize) -> Piece {
-        let len = (most - 2).min(index(left));
+    fn part(
+        &mut self,
+        header: [u8; 2],
+        left: u32,
+        (bytes, start): (&[u8], usize),
+        is_first: bool,
+        most: usize,
+    ) -> Piece {
+        let len = (most - self.part_head()).min(index(left));
         let rest = left - small(len);
-        let mut header = first & TYPE;
-        if start > 0 {
-            header |= START;
+        self.at += small(len);
+        self.unit = (rest > 0).then_some((header, rest));
+        let mut bits = 0;
+        if is_first {
+            bits |= START;
         }
         if rest == 0 {
-            header |= END;
+            bits |= END;
+            self.pass_over(&bytes[start + len..]);
         }
-        self.at += small(len);
-        self.unit = (rest > 0).then_some((first, rest));
-        Piece::new(
-            &[(first & !TYPE) | FU_A, header],
-            start,
-            len,
-            self.is_done(),
-        )
+        let is_last = self.is_done();
+        let first = header[0];
+        match self.how {
+            How::H265 { .. } => {
+                let [one, other] = h265::header(header, h265::PART);
+                let head = [one, other, h265::kind(first) | bits];
+                Piece::new(&head, start, len, is_last)
+            }
+            _ => {
+                let head = [(first & !TYPE) | FU_A, first & TYPE | bits];
+                Piece::new(&head, start, len, is_last)
+            }
+        }
     }
 }
 

@@ -12,7 +12,9 @@
 //! So nothing is predicted from what was not sent, and no time is shown twice.
 
 use super::{Line, Timeline};
-use crate::clip::{Codec, Track};
+use core::mem::discriminant;
+
+use crate::clip::{Clip, Track};
 
 /// Times of two files are different by so much if they are meant to be, nanoseconds: each has a clock of
 /// its own, to whose ticks they are rounded.
@@ -166,11 +168,17 @@ impl Timeline {
 
     /// How many qualities there are of a track of the best.
     pub(super) fn qualities_of(&self, track: usize) -> usize {
-        let Codec::H264 { .. } = self.clip.tracks[track].codec else {
+        let best = &self.clip.tracks[track].codec;
+        if !best.is_video() {
             return 1;
+        }
+        // A decoder is told once which codec there is.
+        let is_alike = |clip: &Clip| {
+            let pictures = clip.pictures();
+            pictures.is_some_and(|of| discriminant(&of.codec) == discriminant(best))
         };
         let lower = self.lower.iter();
-        1 + lower.take_while(|clip| clip.pictures().is_some()).count()
+        1 + lower.take_while(|clip| is_alike(clip)).count()
     }
 }
 

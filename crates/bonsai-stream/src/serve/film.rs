@@ -1,11 +1,12 @@
 //! A clip in all its qualities, as it is sent to everybody who sees it: one open file for each.
 
 use std::fs::File;
+use std::mem::discriminant;
 use std::sync::Arc;
 
-use bonsai_media::clip::{Clip, Codec, Track};
+use bonsai_media::clip::{Clip, Track};
 use bonsai_media::load::{Level, Need};
-use bonsai_media::packets::h264;
+use bonsai_media::packets;
 use bonsai_media::rtsp::server::Found;
 
 use super::loader::Source;
@@ -28,12 +29,10 @@ impl Film {
     pub(super) fn new(sources: &[&Source], files: Vec<(Arc<File>, Stamp)>) -> Option<Self> {
         let (best, lower) = sources.split_first()?;
         let version = files.first()?.1.changed.0;
-        let of = |(track, need): (&Track, &Need)| match track.codec {
+        let of = |(track, need): (&Track, &Need)| match track.codec.is_video() {
             // Pictures are the first track of each.
-            Codec::H264 { .. } => {
-                Need::of(sources.iter().filter_map(|of| of.needs.first().copied()))
-            }
-            Codec::Aac { .. } => *need,
+            true => Need::of(sources.iter().filter_map(|of| of.needs.first().copied())),
+            false => *need,
         };
         let needs = best.clip.tracks.iter().zip(&best.needs).map(of);
         Some(Self {
@@ -91,8 +90,11 @@ pub(super) fn fits(
     payload: usize,
 ) -> Result<(), String> {
     let (Some(clip), Some(pictures)) = (best.clip.pictures(), this.clip.pictures()) else {
-        return Err("it has no track of H.264".to_owned());
+        return Err("it has no track of pictures".to_owned());
     };
+    if discriminant(&clip.codec) != discriminant(&pictures.codec) {
+        return Err("its pictures are of another codec than those of the clip".to_owned());
+    }
     let (length, expected) = (pictures.length_ns(), clip.length_ns());
     if length.abs_diff(expected) > APART {
         let s = |ns: u64| ns as f64 / 1e9;
@@ -126,11 +128,9 @@ pub(super) fn can_be_begun(this: &Source, payload: usize) -> Result<(), String> 
                    groups of pictures";
         return Err(why.to_owned());
     }
-    let pictures = this.clip.pictures();
-    match pictures.map(|track| &track.codec) {
-        Some(Codec::H264 { sets, .. }) if !sets.is_empty() => {
-            let sets: Vec<&[u8]> = sets.iter().map(Vec::as_slice).collect();
-            let fit = h264::together(&sets, payload).map(|_| ());
+    match this.clip.pictures().map(|track| &track.codec) {
+        Some(codec) if !codec.sets().is_empty() => {
+            let fit = packets::sets_together(codec, payload).map(|_| ());
             fit.ok_or_else(|| {
                 format!("its parameter sets are larger than a packet of {payload} bytes")
             })

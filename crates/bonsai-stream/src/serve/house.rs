@@ -225,6 +225,12 @@ impl Host for House<'_> {
                 why: &unfit.why,
             });
         }
+        for (clip, what) in std::mem::take(&mut self.root.left_out) {
+            self.tell(&Event::LeftOut {
+                clip: &clip,
+                what: &what,
+            });
+        }
         if film.is_pending() && self.gives_up {
             let why = format!("{path}: it cannot be read in time");
             let refusal = Refusal::new(StatusCode::ServiceUnavailable, why);

@@ -11,9 +11,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use bonsai_media::clip::{Clip, Codec, Finder, Sample, Track, Unreadable};
+use bonsai_media::clip::{Clip, Codec, Finder, Fragment, Fragments, Sample, Track, Unreadable};
 use bonsai_media::load::Need;
-use bonsai_media::packets::h264;
+use bonsai_media::packets;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::folder::{Opened, Stamp};
@@ -169,14 +169,14 @@ fn read(opened: &Opened) -> Result<Source, Bad> {
     let file = &opened.file;
     let needs = clip.needs(MOST, |track, sample| {
         // What cannot be read is said when it is to be sent.
-        let found = beginning(file, track, sample, h264::is_disposable);
+        let found = beginning(file, track, sample, packets::is_disposable);
         found.unwrap_or_default()
     });
     let is_anew = |track: &Track| {
         let keys = track.samples().iter().skip(1).filter(|of| of.is_sync());
         let mut keys = keys.take(LOOKED_AT);
         keys.all(|of| {
-            let found = beginning(file, track, of, h264::begins_anew);
+            let found = beginning(file, track, of, packets::begins_anew);
             found.unwrap_or_default() != Some(false)
         })
     };
@@ -196,15 +196,15 @@ pub(super) fn beginning(
     file: &File,
     track: &Track,
     sample: &Sample,
-    of: impl Fn(&[u8], u8) -> Option<bool>,
+    of: impl Fn(&[u8], &Codec) -> Option<bool>,
 ) -> io::Result<Option<bool>> {
-    let Codec::H264 { length_size, .. } = track.codec else {
+    if !track.codec.is_video() {
         return Ok(None);
-    };
+    }
     let mut bytes = [0; PEEK];
     let length = PEEK.min(usize::try_from(sample.size()).unwrap_or(PEEK));
     file.read_exact_at(&mut bytes[..length], sample.offset)?;
-    Ok(of(&bytes[..length], length_size))
+    Ok(of(&bytes[..length], &track.codec))
 }
 
 fn movie(opened: &Opened) -> Result<Clip, Bad> {
@@ -222,7 +222,31 @@ fn movie(opened: &Opened) -> Result<Clip, Bad> {
                 .file
                 .read_exact_at(&mut movie, at)
                 .map_err(Bad::Disk)?;
-            return Clip::read(&movie, opened.stamp.bytes).map_err(Bad::Clip);
+            let end = at + u64::try_from(len).unwrap_or(0);
+            let found = match Clip::has_fragments(&movie) {
+                true => fragments(opened, end)?,
+                false => Vec::new(),
+            };
+            return Clip::read_with(&movie, &found, opened.stamp.bytes).map_err(Bad::Clip);
         }
     }
+}
+
+/// The fragments behind a movie.
+fn fragments(opened: &Opened, movie_end: u64) -> Result<Vec<Fragment>, Bad> {
+    let mut walk = Fragments::new(movie_end, opened.stamp.bytes);
+    let mut found = Vec::new();
+    let mut header = [0; 16];
+    while let Some((at, len)) = walk.wants() {
+        let header = &mut header[..len];
+        opened.file.read_exact_at(header, at).map_err(Bad::Disk)?;
+        let Some((at, body, len)) = walk.found(header).map_err(Bad::Clip)? else {
+            continue;
+        };
+        let mut bytes = vec![0; len];
+        let read = opened.file.read_exact_at(&mut bytes, body);
+        read.map_err(Bad::Disk)?;
+        found.push(Fragment { at, body: bytes });
+    }
+    Ok(found)
 }

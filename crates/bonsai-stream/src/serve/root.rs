@@ -111,6 +111,8 @@ pub(super) struct Root {
     told: HashSet<(String, String)>,
     /// What is still to be told.
     pub(super) unfit: Vec<Unfit>,
+    /// Clips, and what of each is not sent.
+    pub(super) left_out: Vec<(String, String)>,
 }
 
 impl Root {
@@ -131,6 +133,7 @@ impl Root {
             awaited: Vec::new(),
             told: HashSet::new(),
             unfit: Vec::new(),
+            left_out: Vec::new(),
         })
     }
 
@@ -197,6 +200,9 @@ impl Root {
                 return Poll::Ready(Err(Refusal::new(broken.status, why)));
             }
         };
+        for part in &best.clip.left_out {
+            self.left_out(&files[0].0, &part.to_string());
+        }
         let chosen = self.choose(&best, &files, sources, wanted.payload);
         Poll::Ready(self.film(files, &chosen))
     }
@@ -386,11 +392,22 @@ impl Root {
         }
     }
 
-    fn unfit(&mut self, clip: &str, file: &str, why: &str) {
+    /// Whether something has not been told of a file yet.
+    fn is_new(&mut self, file: &str, why: &str) -> bool {
         if self.told.len() >= TOLD {
             self.told.clear();
         }
-        if self.told.insert((file.to_owned(), why.to_owned())) {
+        self.told.insert((file.to_owned(), why.to_owned()))
+    }
+
+    fn left_out(&mut self, clip: &str, what: &str) {
+        if self.is_new(clip, what) {
+            self.left_out.push((clip.to_owned(), what.to_owned()));
+        }
+    }
+
+    fn unfit(&mut self, clip: &str, file: &str, why: &str) {
+        if self.is_new(file, why) {
             self.unfit.push(Unfit {
                 clip: clip.to_owned(),
                 file: file.to_owned(),

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt as _;
 use bonsai_media::clip::Sample;
 use bonsai_media::load::Load;
 use bonsai_media::packets::aac::{self, Heads};
-use bonsai_media::packets::{Cut, How, Piece};
+use bonsai_media::packets::{Cut, How, Piece, most_wanted};
 use bonsai_media::rtcp;
 use bonsai_media::rtp::{HEADER, Header};
 use bonsai_media::seen::Gathering;
@@ -99,7 +99,7 @@ impl Sender {
         // A microsecond to an hour, within 1 %.
         let late_us = Histogram::new_with_bounds(1, 3_600_000_000, 2);
         Self {
-            buffer: vec![0; ROOM + MOST + 8],
+            buffer: vec![0; ROOM + most_wanted(MOST)],
             frames: Vec::new(),
             pieces: Vec::new(),
             room: made::Room::default(),

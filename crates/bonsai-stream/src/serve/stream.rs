@@ -4,9 +4,9 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bonsai_media::clip::{Codec, Track};
+use bonsai_media::clip::Track;
 use bonsai_media::load::{Need, QUALITIES};
-use bonsai_media::packets::{Cut, h264};
+use bonsai_media::packets::{self, Cut};
 use bonsai_media::seen::Counted;
 use bonsai_media::timeline::{Started, Timeline};
 
@@ -308,11 +308,8 @@ impl Lane {
 
 /// Parameter sets of a track, together; a packetiser sends them itself, where it does.
 fn sets_of(track: &Track, pipeline: &Pipeline) -> Option<Vec<u8>> {
-    match &track.codec {
-        Codec::H264 { sets, .. } if !pipeline.takes(&track.codec) => {
-            let sets: Vec<&[u8]> = sets.iter().map(Vec::as_slice).collect();
-            h264::together(&sets, pipeline.payload)
-        }
-        _ => None,
+    match pipeline.takes(&track.codec) {
+        true => None,
+        false => packets::sets_together(&track.codec, pipeline.payload),
     }
 }

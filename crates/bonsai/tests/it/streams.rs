@@ -1,6 +1,7 @@
 //! `bonsai serve` as a service: what it is allotted, what its viewers see, and what it does about it.
 
 mod beside;
+mod films;
 mod hiccups;
 
 use std::io::{BufRead as _, BufReader, Read as _};

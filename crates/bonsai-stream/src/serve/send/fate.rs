@@ -4,7 +4,7 @@ use std::io;
 
 use bonsai_media::clip::Sample;
 use bonsai_media::load::{Level, Pictures};
-use bonsai_media::packets::h264;
+use bonsai_media::packets;
 
 use super::super::loader::beginning;
 use super::super::parts::{Fate, SampleView};
@@ -100,7 +100,7 @@ fn is_too_slow(
 /// True where nothing is predicted from a picture; `None` where that is not known.
 fn is_disposable(stream: &Stream, line: usize, sample: &Sample) -> io::Result<Option<bool>> {
     let (file, track) = (stream.file(line), stream.timeline.track(line));
-    beginning(file, track, sample, h264::is_disposable)
+    beginning(file, track, sample, packets::is_disposable)
 }
 
 /// Whether a picture that decoding cannot begin with is left out, as there is no rate for it, or for
