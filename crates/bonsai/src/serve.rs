@@ -203,7 +203,7 @@ impl Log {
                 ));
             }
             Event::LeftOut { clip, what } => {
-                self.line(&format!("{clip}: not sent over RTSP: {what}"))
+                self.line(&format!("{clip}: not sent over RTSP: {what}"));
             }
             Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
             Event::Slow { peer, clip } => self.line(&format!(

@@ -93,7 +93,6 @@ fn become_user(owner: &Owner) -> anyhow::Result<()> {
     setgroups(&[gid])?;
     setresgid(gid, gid, gid)?;
     setresuid(uid, uid, uid)?;
-    std::env::set_current_dir("/")?;
     Ok(())
 }
 

@@ -24,7 +24,6 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Between two reports of a receiver (RFC 3550, 6.2: five seconds).
 const REPORTS: u64 = 5 * SECOND;
-
 /// A clip whose end has come is silent for so long.
 const SILENCE: u64 = 2 * SECOND;
 
@@ -252,7 +251,7 @@ impl Viewer {
     fn close(&mut self, plan: &Plan, now: u64, failure: Option<&Failure>) {
         let described = self.client.description().map(|known| known.tracks.iter());
         let is_media = |kind: &str| ["video", "audio"].contains(&kind);
-        let mut kinds = described.clone().into_iter().flatten();
+        let mut kinds = described.iter().flat_map(Clone::clone);
         let has_media = kinds.any(|known| is_media(&known.kind));
         let tracks = described.into_iter().flatten().zip(&self.tracks);
         let tracks = tracks.filter_map(|(known, track)| {
@@ -267,9 +266,9 @@ impl Viewer {
                 encoding: known.encoding.clone(),
                 nominal_bits_per_sec: known.bits_per_sec,
                 // Metadata beside pictures and sound comes when there is some: its silence is no fault.
-                verdict: match is_media(&known.kind) || !has_media {
-                    true => plan.thresholds.judge(&stream),
-                    false => Verdict::unjudged(),
+                verdict: match has_media && !is_media(&known.kind) {
+                    true => Verdict::unjudged(),
+                    false => plan.thresholds.judge(&stream),
                 },
                 stream,
             })

@@ -1,10 +1,14 @@
 //! Root's daemon, and what the owners of services say beside what others say.
 
+use std::process::Stdio;
 use std::time::Duration;
 
+use conformance::finish;
 use rustix::process::Signal;
 
+use super::fixture::Ends;
 use super::machine::Machine;
+use crate::fixture::PATIENCE;
 
 #[test]
 fn a_bound_of_an_owner_makes_no_promise() {
@@ -57,4 +61,44 @@ fn further_limits_of_users_that_are_taken_out_while_no_daemon_runs_do_not_stay()
     machine.root.done(&["set", "54321:vod", "stat=8/s"]);
     std::thread::sleep(Duration::from_millis(500));
     assert!(both(&machine));
+}
+
+#[test]
+fn a_command_that_goes_on_as_an_owner_is_out_of_the_owners_reach() {
+    let test = "a_command_that_goes_on_as_an_owner_is_out_of_the_owners_reach";
+    let config = "[capacity]\nread = \"20MB/s\"\n";
+    let Some(machine) = Machine::started(test, config) else {
+        return;
+    };
+    let _vod = machine.alice.reader("vod");
+    machine.governs("54321:vod");
+    let mut command = machine.root.command(&["status", "54321:vod", "--watch"]);
+    let watch = Ends(
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it starts"),
+    );
+    let folder = format!("/proc/{}", watch.0.id());
+    machine.until("it goes on as the owner", |_| {
+        let status = std::fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
+        status.contains("\nUid:\t54321\t54321\t54321\t54321\n")
+            && status.contains("\nGid:\t54321\t54321\t54321\t54321\n")
+            && status.contains("\nCapEff:\t0000000000000000\n")
+    });
+    // What root had in its environment, and has open, is what tracing would reach.
+    for what in ["environ", "fd/0", "maps"] {
+        let mut reads = machine
+            .alice
+            .bare("/usr/bin/head", &["-c1", &format!("{folder}/{what}")]);
+        let read = finish(&mut reads, PATIENCE).expect("it ends");
+        assert!(!read.status.success(), "{what}: {read:?}");
+    }
+    assert!(
+        machine
+            .root
+            .done(&["stats", "54321:vod"])
+            .contains("54321:vod")
+    );
 }

@@ -1,15 +1,12 @@
 //! Root's daemon, and the services of other users: what it governs, who sees and changes what,
 //! and what somebody who means harm can do.
 
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use conformance::finish;
 use rustix::process::Signal;
 
-use super::fixture::{Ends, RATE};
+use super::fixture::RATE;
 use super::machine::{ALICE, Machine, User, started};
-use crate::fixture::PATIENCE;
 
 /// What may be ahead in a window.
 const AHEAD: u64 = RATE / 20 + 16 * 16_384;
@@ -69,36 +66,6 @@ fn roots_daemon_governs_the_services_of_all_users() {
     machine.until("it is gone", |machine| {
         !machine.root.sees().contains(&"54322:bulk".to_owned())
     });
-}
-
-#[test]
-fn a_command_that_goes_on_as_an_owner_is_out_of_the_owners_reach() {
-    let test = "a_command_that_goes_on_as_an_owner_is_out_of_the_owners_reach";
-    let Some(machine) = Machine::started(test, FILE) else {
-        return;
-    };
-    let _vod = machine.alice.reader("vod");
-    machine.governs("54321:vod");
-    let mut command = machine.root.command(&["status", "54321:vod", "--watch"]);
-    let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-    let watch = Ends(command.spawn().expect("it starts"));
-    let folder = format!("/proc/{}", watch.0.id());
-    machine.until("it goes on as the owner", |_| {
-        let status = std::fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
-        status.contains("\nUid:\t54321\t54321\t54321\t54321\n")
-            && status.contains("\nGid:\t54321\t54321\t54321\t54321\n")
-            && status.contains("\nCapEff:\t0000000000000000\n")
-    });
-    // What root had in its environment, and has open, is what tracing would reach.
-    for what in ["environ", "fd/0", "maps"] {
-        let mut reads = machine
-            .alice
-            .bare("/usr/bin/head", &["-c1", &format!("{folder}/{what}")]);
-        let read = finish(&mut reads, PATIENCE).expect("it ends");
-        assert!(!read.status.success(), "{what}: {read:?}");
-    }
-    let stats = machine.root.done(&["stats", "54321:vod"]);
-    assert!(stats.contains("54321:vod"), "{stats}");
 }
 
 #[test]
