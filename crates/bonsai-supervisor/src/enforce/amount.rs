@@ -120,6 +120,14 @@ fn parse(text: &[u8]) -> Option<Counted> {
     })
 }
 
+/// Bytes of a pipe's first piece, of `left` in all and at most `most`: as many beyond whole pages as the call has. The kernel adds
+/// these to the page that was begun before, if they fit (`pipe_write` of fs/pipe.c), and a call that ends at memory
+/// that is not there has moved more or less by that.
+pub(crate) const fn first_of_pipe(left: u64, most: u64, page: u64) -> u64 {
+    let less = (most.wrapping_sub(left)) % page;
+    if less < most { most - less } else { most }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,5 +154,28 @@ mod tests {
             let found = amount(u32::from(call.nr), &[1; 6]);
             assert_eq!(found != Amount::None, call.moves_bytes(), "{}", call.name);
         }
+    }
+
+    #[test]
+    fn the_first_piece_of_a_pipe_has_the_rest_of_a_page() {
+        const PAGE: u64 = 4096;
+        for (left, most) in [
+            (1_000_000, 65_536),
+            (65_537, 65_536),
+            (70_000, 5000),
+            (9000, 7),
+            (1 << 31, 4096),
+        ] {
+            let first = first_of_pipe(left, most, PAGE);
+            assert!(0 < first && first <= most, "{left} {most}: {first}");
+            assert!(
+                most < PAGE || first % PAGE == left % PAGE,
+                "{left} {most}: {first}"
+            );
+        }
+        assert_eq!(
+            first_of_pipe(1_000_000, 65_536, PAGE),
+            61_440 + 1_000_000 % PAGE
+        );
     }
 }

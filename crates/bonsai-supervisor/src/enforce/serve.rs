@@ -160,7 +160,8 @@ impl Enforcer {
             state.shared = true;
         }
         // The number belongs to another process by now: name and limits would be those of the former one.
-        if state.threads.get(&asked.tid).is_some_and(Thread::is_gone) {
+        let known = state.threads.get_mut(&asked.tid);
+        if known.is_some_and(|thread| thread.is_another(now)) {
             self.sweep(state, now);
         }
         state.know(&self.ledger, asked.tid, now, self.room);

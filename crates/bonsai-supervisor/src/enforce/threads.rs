@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bonsai_calls::{CALLS, CallId, Fd};
@@ -92,6 +92,8 @@ pub(crate) struct Thread {
     pub(crate) tid: u32,
     pub(crate) pid: u32,
     page: Option<usize>,
+    /// When it was seen to live, ns.
+    lived: u64,
     /// Its counters, as the kernel keeps them; none where they may not be read.
     io: Option<File>,
     looks: Looks,
@@ -119,6 +121,7 @@ impl Thread {
             tid,
             pid,
             page,
+            lived: 0,
             io: keeps
                 .then(|| File::open(format!("/proc/{pid}/task/{tid}/io")).ok())
                 .flatten()
@@ -134,9 +137,21 @@ impl Thread {
         }
     }
 
-    /// Whether its number belongs to somebody else by now, or to nobody.
+    /// True where its number belongs to another thread by now, or to none.
     pub(crate) fn is_gone(&self) -> bool {
         !is_alive(self.pid, self.tid)
+    }
+
+    /// The same, for a thread of that number that makes a call: the kernel is asked once in [`SOON`].
+    pub(crate) fn is_another(&mut self, now: u64) -> bool {
+        if now.saturating_sub(self.lived) < SOON && numbers_are_many() {
+            return false;
+        }
+        let is_gone = self.is_gone();
+        if !is_gone {
+            self.lived = now;
+        }
+        is_gone
     }
 
     pub(crate) fn has_io(&self) -> bool {
@@ -294,6 +309,21 @@ pub(crate) fn entry_on(first: CallId, kind: Fd) -> CallId {
         }
 }
 
+/// Time within which no number comes round, ns. A number is given out in a microsecond at best, all of them in 30 ms.
+const SOON: u64 = 1_000_000;
+
+/// True where there are as many numbers as the kernel has by default, or more (`pid_max`, proc_sys_kernel(5)).
+fn numbers_are_many() -> bool {
+    const DEFAULT: u32 = 32_768;
+    static ARE_MANY: OnceLock<bool> = OnceLock::new();
+    *ARE_MANY.get_or_init(|| {
+        let most = text_of("/proc/sys/kernel/pid_max").ok();
+        most.and_then(|most| most.trim().parse::<u32>().ok())
+            .is_some_and(|most| most >= DEFAULT)
+    })
+}
+
+/// `tgkill` takes microseconds where the kernel may audit signals.
 pub(super) fn is_alive(pid: u32, tid: u32) -> bool {
     // SAFETY: signal 0 does nothing.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };

@@ -457,7 +457,7 @@ fn what_the_meter_sees_is_told_if_somebody_is_there_to_hear() {
     let said = watched("vod");
     assert!(said.contains("no daemon is there"), "{said}");
     // A server that somebody else has written.
-    let _running = place.start("vod", &["--", "sleep", "60"]);
+    let _running = place.start("vod", &["--", "sleep", "600"]);
     let config = "[services.vod]\nmode = \"qos\"\nqos = { jitter = \"5s\" }\n";
     std::fs::write(state.path().join("bonsai.toml"), config).expect("written");
     let daemon = Daemon::start(&place, state.path());

@@ -11,6 +11,7 @@ use super::control::{self, Sender};
 use super::job::option;
 use super::local::Local;
 use super::plan::{Message, Plan};
+use crate::enforce::amount;
 use crate::enforce::memory::{self, write_exactly};
 use crate::enforce::rights::{self, Rights};
 
@@ -205,7 +206,6 @@ impl Ends<'_> {
             Err(error) if self.hurries && !is_pipe && is_refused(&error) => Ok(Came::Elsewhere),
             Err(error) if now != 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 if ready(fd, libc::POLLOUT) {
-                    // What is ready takes as much at once (PIPE_BUF).
                     self.write_at_once(copied, flags)
                 } else {
                     Ok(Came::NotYet(fd, libc::POLLOUT))
@@ -294,10 +294,17 @@ impl Ends<'_> {
         line.split_whitespace().next()?.parse().ok()
     }
 
+    /// In parts of at most `PIPE_BUF` bytes, which a pipe that is ready takes at once.
     fn write_at_once(&self, copied: &Local, flags: i32) -> io::Result<Came> {
+        const MOST: u64 = libc::PIPE_BUF as u64;
         let (fd, mut done) = (self.fd.as_raw_fd(), 0);
         loop {
-            let (vectors, count) = copied.vectors(done, 4096);
+            let left = copied.len().saturating_sub(done) as u64;
+            let most = match self.kind {
+                FileType::Fifo if left > MOST => amount::first_of_pipe(left, MOST, MOST),
+                _ => MOST,
+            };
+            let (vectors, count) = copied.vectors(done, usize::try_from(most).unwrap_or(0));
             let put = self.as_program(|| {
                 // SAFETY: the buffer lives during the call.
                 checked(unsafe { libc::pwritev2(fd, vectors.as_ptr(), count, -1, flags) })

@@ -407,6 +407,9 @@ impl Job {
             return left;
         }
         match self.division() {
+            Division::Any if self.kind == FileType::Fifo => {
+                amount::first_of_pipe(left, most, BLOCK)
+            }
             Division::Any => most,
             Division::Records => left.min(MOST),
             Division::Never if self.other_kind == FileType::Socket => left.min(MESSAGE),
