@@ -102,3 +102,27 @@ fn a_transfer_pays_no_more_at_once_than_can_go_back() {
         assert!(moved.iter().all(fits), "{limit}: {enforced:?}");
     }
 }
+
+/// How much a pipe takes of a call that ends at memory that is not there depends on where its pages begin.
+#[test]
+fn a_list_that_ends_nowhere_moves_what_it_moves_bare() {
+    let test = "a_list_that_ends_nowhere_moves_what_it_moves_bare";
+    let Some(gcc) = compiler(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let sources = [Path::new("enforced/ends_nowhere.c")];
+    let program = gcc.make(test, &sources, &[]).expect("compiled");
+    let bonsai = bonsai();
+    let bare = finish(&mut bonsai.bare(&program), PATIENCE).expect("bare");
+    assert_eq!(bare.stdout.lines().count(), 70, "{bare:?}");
+    for limit in ["write=100GB/s", "write=20MB/s"] {
+        let options = ["--enforce", "--limit", limit];
+        let (_, mut command) = bonsai.run(&options, &program, &[] as &[&str]);
+        let enforced = finish(&mut command, PATIENCE).expect("enforced");
+        let both = bare.stdout.lines().zip(enforced.stdout.lines());
+        for (bare, enforced) in both {
+            assert_eq!(bare, enforced, "{limit}");
+        }
+        assert_eq!(enforced.stdout.lines().count(), 70, "{enforced:?}");
+    }
+}
