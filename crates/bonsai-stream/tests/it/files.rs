@@ -98,7 +98,7 @@ fn a_file_that_is_no_lower_quality_is_told_once_and_its_clip_is_served() {
     for why in [
         "file: \"clip-1.mp4\", why: \"it is no MP4",
         "file: \"clip-2.mp4\", why: \"it is 8.",
-        "file: \"clip-4.mp4\", why: \"it has no track of H.264",
+        "file: \"clip-4.mp4\", why: \"it has no track of pictures",
         "file: \"clip-5.mp4\", why: \"its pictures take",
     ] {
         let told = served.wait_for(why);
