@@ -278,7 +278,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l rtsp -d 'Where to listen for RTSP, ADDRESS:PORT; without an address, for this machine alone. At :8554 where neither this nor --http is said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l http -d 'Where to listen for HTTP, likewise' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l library -d 'A library that is served over HTTP beside the clips of the folder' -r -F
-complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l allow-origin -d 'Let pages of this origin read what is served over HTTP (CORS), such as https://example.org, or *' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l allow-origin -d 'Let pages of this origin (scheme, host and port) read what is served over HTTP (CORS); * is all' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l engine -d 'How packets are read and sent: classic, one call that reads and one that sends for each; or fast, one for each picture' -r -f -a "classic\t'A call that reads and one that sends for each packet'
 fast\t'A call of each kind for each picture'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l behind -d 'What to do when it falls behind: drop to lower qualities for all viewers, and then pictures, those that others do not need first; refuse further viewers; or wait, and send all of it later and later' -r -f -a "drop\t'Send lower qualities, and then fewer pictures, to all viewers'

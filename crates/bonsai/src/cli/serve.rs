@@ -34,7 +34,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR", requires = "http")]
     pub(crate) library: Option<PathBuf>,
 
-    /// Let pages of this origin read what is served over HTTP (CORS), such as https://example.org, or *.
+    /// Let pages of this origin (scheme, host and port) read what is served over HTTP (CORS); * is all.
     #[arg(long, value_name = "ORIGIN", requires = "http")]
     pub(crate) allow_origin: Option<String>,
 
