@@ -87,17 +87,30 @@ pub fn begins_anew(beginning: &[u8], length_size: u8) -> Option<bool> {
 
 /// The first byte of a picture's first slice.
 fn first_slice(beginning: &[u8], length_size: u8) -> Option<u8> {
+    // 1 to 5 are slices of a picture; the others say things about it.
+    let is_slice = |[first]: [u8; 1]| matches!(first & TYPE, 1..=5);
+    first_unit(beginning, length_size, is_slice).map(|[first]| first)
+}
+
+/// The header of the first unit of a sample that is wanted, of those that begin in these bytes.
+pub(super) fn first_unit<const HEADER: usize>(
+    beginning: &[u8],
+    length_size: u8,
+    is_wanted: impl Fn([u8; HEADER]) -> bool,
+) -> Option<[u8; HEADER]> {
     let size = usize::from(length_size);
+    if size == 0 {
+        return None;
+    }
     let mut rest = beginning;
     loop {
         let length = rest.get(..size)?;
         let length = length
             .iter()
             .fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));
-        let first = *rest.get(size)?;
-        // 1 to 5 are slices of a picture; the others say things about it.
-        if length > 0 && matches!(first & TYPE, 1..=5) {
-            return Some(first);
+        let header = *rest.get(size..)?.first_chunk::<HEADER>()?;
+        if length >= HEADER && is_wanted(header) {
+            return Some(header);
         }
         rest = rest.get(size.checked_add(length)?..)?;
     }

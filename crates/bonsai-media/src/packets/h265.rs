@@ -1,5 +1,7 @@
 //! Pictures of H.265 (RFC 7798): units that fit go alone, others in parts, and parameter sets together.
 
+use super::h264::first_unit;
+
 /// The type of a unit, in its first byte (ITU-T H.265, 7.3.1.2).
 const TYPE: u8 = 0x7e;
 
@@ -49,23 +51,8 @@ pub fn begins_anew(beginning: &[u8], length_size: u8) -> Option<bool> {
 
 /// The header of a picture's first slice.
 fn first_slice(beginning: &[u8], length_size: u8) -> Option<[u8; 2]> {
-    let size = usize::from(length_size);
-    if size == 0 {
-        return None;
-    }
-    let mut rest = beginning;
-    loop {
-        let length = rest.get(..size)?;
-        let length = length
-            .iter()
-            .fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));
-        let header = *rest.get(size..)?.first_chunk::<2>()?;
-        // Below 32 are slices of a picture; the others say things about it.
-        if length > 1 && kind(header[0]) < 32 {
-            return Some(header);
-        }
-        rest = rest.get(size.checked_add(length)?..)?;
-    }
+    // Below 32 are slices of a picture; the others say things about it.
+    first_unit(beginning, length_size, |[first, _]| kind(first) < 32)
 }
 
 #[cfg(test)]
