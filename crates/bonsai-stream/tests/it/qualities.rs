@@ -405,7 +405,7 @@ def changed(pad, info):
     return Gst.PadProbeReturn.OK
 def added(_, pad):
     is_video = pad.get_current_caps().get_structure(0).get_string("media") == "video"
-    names = ["rtph264depay", "h264parse", "fakesink"] if is_video else ["fakesink"]
+    names = ["rtph264depay", "h264parse", "identity", "fakesink"] if is_video else ["fakesink"]
     elements = [Gst.ElementFactory.make(name) for name in names]
     for element in elements:
         pipe.add(element)
@@ -416,8 +416,8 @@ def added(_, pad):
     if is_video:
         def got(*_):
             pictures[0] += 1
-        sink.set_property("signal-handoffs", True)
-        sink.connect("handoff", got)
+        # Before the sink, which leaves out what is shown after the end of the segment by the player's own clock.
+        elements[-2].connect("handoff", got)
         sink.get_static_pad("sink").add_probe(Gst.PadProbeType.EVENT_DOWNSTREAM, changed)
     pad.link(elements[0].get_static_pad("sink"))
     for element in elements:
