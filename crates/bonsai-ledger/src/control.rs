@@ -455,6 +455,21 @@ impl Editor<'_> {
 
     /// Puts the change into force, wakes every sleeper, and returns the new epoch.
     pub fn commit(self) -> u32 {
+        self.publish()
+    }
+
+    /// The same, and starts another change without a moment in which another writer could come.
+    #[must_use]
+    pub fn commit_and_go_on(self) -> Self {
+        self.publish();
+        Self {
+            next: self.ledger.begin_change(),
+            anew: Vec::new(),
+            ..self
+        }
+    }
+
+    fn publish(&self) -> u32 {
         self.mark_special();
         let next = self.ledger.end_change(&self.anew);
         wake(self.ledger);

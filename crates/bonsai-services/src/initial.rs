@@ -268,20 +268,32 @@ impl Provisional {
     }
 }
 
-/// Takes a service out of the pool of this user's daemon, if it is in it, for a group that a
-/// person chose: what it had there it has as plain limits first. Returns whether it was.
+/// Makes a service a member of a group that a person chose, by `join` ([`group::join`], [`group::join_at_start`]): the
+/// service leaves the pool of this user's daemon by that, and gets what it had there as plain limits before.
+///
+/// If `join` fails, it is in the pool as before, or will be.
 ///
 /// # Errors
-/// The ledger cannot be changed.
-pub fn leave_pool(service: &str, ledger: &Ledger) -> anyhow::Result<bool> {
-    if !is_in_pool(ledger) {
-        return Ok(false);
-    }
-    if let Some(limits) = of_own(&own_folder()?) {
+/// The ledger cannot be changed, or `join` fails.
+pub fn join_out_of_pool<T>(
+    service: &str,
+    ledger: &Ledger,
+    join: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    // Of no group so far: a daemon may take it into its pool at any moment up to the joining.
+    let is_poolable = ledger.membership().is_none() || is_in_pool(ledger);
+    if is_poolable
+        && let Some(limits) = of_own(&own_folder()?)
+        && limits.pool
+    {
         plain(service, ledger, &limits, false)?;
     }
-    group::leave(ledger)?;
-    Ok(true)
+    let joined = join();
+    if joined.is_err() && is_poolable {
+        // The daemon does the same at its next look.
+        let _ = apply(service, ledger);
+    }
+    joined
 }
 
 /// True where a service is in the pool of this user's daemon.

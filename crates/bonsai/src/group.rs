@@ -21,7 +21,6 @@ use crate::cli::{
     GroupCommand, GroupCreate, GroupJoin, GroupLeave, GroupRemove, GroupSet, GroupStatus,
 };
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
-use crate::run::begin_with_limits;
 
 /// Does what one of the subcommands says.
 ///
@@ -171,14 +170,9 @@ fn join(args: &GroupJoin) -> anyhow::Result<u8> {
     let group = place::find(&args.group)?;
     let service = Services::open()?.find(&args.service)?;
     let ledger = service.ledger()?;
-    // A daemon lets all services share in its pool; it has a plain limit until the daemon looks.
-    let was_pooled = initial::leave_pool(&args.service, &ledger)?;
-    let joined = group::join(&service, &ledger, &group, &wishes);
-    if joined.is_err() && was_pooled {
-        // The service goes on as before, and this command does not stay.
-        let _ = begin_with_limits(&args.service, &ledger);
-    }
-    let membership = joined?;
+    let membership = initial::join_out_of_pool(&args.service, &ledger, || {
+        group::join(&service, &ledger, &group, &wishes)
+    })?;
     let mut text = String::new();
     let reports = group.reports();
     let own = reports.iter().find(|r| r.membership == membership);

@@ -310,8 +310,9 @@ impl Plan {
         // Last: from here on it has something to give back.
         if let Some((group, wishes)) = &self.group {
             // A daemon may have seen it already.
-            initial::leave_pool(&service.name, &ledger)?;
-            group::join_at_start(&ledger, &service.name, group, wishes)?;
+            initial::join_out_of_pool(&service.name, &ledger, || {
+                group::join_at_start(&ledger, &service.name, group, wishes)
+            })?;
         }
         let provisional = begin_with_limits(&service.name, &ledger);
         Ok((ledger, provisional, self.command(service)))

@@ -8,6 +8,8 @@
 //!    ledger when the group takes it back: a call that finds a number has a place, and one
 //!    that waits with a number that is gone goes on.
 //! 2. The lock of the ledger is taken before that of the group.
+//! 3. A group that a person chose goes before the pool of a daemon, which takes in each service that is in no group, at
+//!    any moment: a member of the pool leaves it and joins the other under one lock.
 
 use std::path::PathBuf;
 
@@ -15,6 +17,7 @@ use bonsai_calls::select;
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Draws, Group, GroupEditor, Ledger, Membership, Part, Thing, Who, flags};
 
+use super::DAEMON_POOL;
 use super::member::{Wishes, agree, is_alive, refused};
 use super::place;
 use crate::observe::monotonic_ns;
@@ -118,7 +121,11 @@ pub(super) fn enter(
     }
     let now = monotonic_ns();
     let mut limits = ledger.edit(now)?;
-    if ledger.membership().is_some() {
+    let pool = place::own(DAEMON_POOL).ok();
+    let is_pooled = ledger.membership().is_some()
+        && ledger.group() == pool
+        && pool.as_deref() != Some(group.path());
+    if ledger.membership().is_some() && !is_pooled {
         let text = format!(
             "{service} is in the group {} already: bonsai group leave {service} takes it out",
             of(ledger).map_or_else(String::new, |(group, _)| group.name()),
@@ -131,12 +138,28 @@ pub(super) fn enter(
     editor.forget(&who);
     let membership = editor.join(who, is_alive).map_err(refused)?;
     agree(&mut editor, membership)?;
+    let pooled = of(ledger).filter(|_| is_pooled);
+    if is_pooled {
+        limits.leave();
+        limits = limits.commit_and_go_on();
+    }
     limits.join(group.path(), membership, &draws(editor.things()))?;
     let extended = &ledger.header.flags;
     extended.fetch_or(flags::EXTENDED, Ordering::Relaxed);
     editor.commit().map_err(refused)?;
     limits.commit();
+    if let Some(pooled) = pooled {
+        give_back(pooled)?;
+    }
     Ok(membership)
+}
+
+/// Gives the number of a service back that has left the group. Calls that wait for the group go on.
+fn give_back((group, membership): (Group, Membership)) -> anyhow::Result<()> {
+    let mut editor = group.edit(monotonic_ns())?;
+    editor.leave(membership);
+    editor.commit().map_err(refused)?;
+    Ok(())
 }
 
 /// Whether a service can be in a group.
@@ -218,10 +241,8 @@ pub fn leave(ledger: &Ledger) -> anyhow::Result<Option<PathBuf>> {
     limits.leave();
     limits.commit();
     // What cannot be given back now is free for others when its service has ended.
-    if let Some((group, membership)) = found {
-        let mut editor = group.edit(monotonic_ns())?;
-        editor.leave(membership);
-        editor.commit().map_err(refused)?;
+    if let Some(found) = found {
+        give_back(found)?;
     }
     Ok(path)
 }

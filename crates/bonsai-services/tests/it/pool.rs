@@ -2,7 +2,8 @@
 
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, MEMBERS, Part};
-use bonsai_services::group::{Pool, Terms, leave};
+use bonsai_services::group::{self, DAEMON_POOL, Pool, Terms, Wishes, leave};
+use bonsai_services::initial::join_out_of_pool;
 use bonsai_services::service::Service;
 use bonsai_units::Resource;
 
@@ -204,5 +205,43 @@ fn a_full_pool_refuses_one_more() {
         assert!(ledger.membership().is_none());
         pool.leave(&all[7].1).expect("left");
         pool.join(&one, &ledger, &[]).expect("it joins");
+    });
+}
+
+#[test]
+fn a_group_is_joined_while_a_daemon_takes_the_service_into_its_pool() {
+    let test = "pool::a_group_is_joined_while_a_daemon_takes_the_service_into_its_pool";
+    within(test, || {
+        let pool = Pool::open_or_create(DAEMON_POOL, &[SEND]).expect("made");
+        let chosen = Pool::open_or_create("chosen", &[SEND]).expect("made");
+        let (a, ledger) = service("a");
+        let into_chosen = || group::join(&a, &ledger, chosen.group(), &Wishes::default());
+        // The daemon looks before it, at the last moment, or not at all.
+        for look in ["before", "between", "never"] {
+            if look == "before" {
+                pool.join(&a, &ledger, &[]).expect("it joins");
+            }
+            let number = join_out_of_pool("a", &ledger, || {
+                if look == "between" {
+                    pool.join(&a, &ledger, &[]).expect("it joins");
+                }
+                into_chosen()
+            });
+            let number = number.expect("it joins");
+            assert_eq!(chosen.number_of(&ledger), Some(number), "{look}");
+            assert_eq!(grouped(&ledger, bonsai_calls::SENDTO).count_ones(), 1);
+            assert!(pool.members().is_empty(), "{look}");
+            let refused = pool.join(&a, &ledger, &[]).expect_err("it is elsewhere");
+            assert!(refused.to_string().contains("the group chosen already"));
+            leave(&ledger).expect("left");
+        }
+        // A joining that fails leaves it where it is.
+        pool.join(&a, &ledger, &[]).expect("it joins");
+        let wishes = Wishes::parse(&["read=1MB/s".to_owned()], &[], None).expect("wishes");
+        let joined = join_out_of_pool("a", &ledger, || {
+            group::join(&a, &ledger, chosen.group(), &wishes)
+        });
+        joined.expect_err("it shares no reads");
+        assert!(pool.number_of(&ledger).is_some());
     });
 }

@@ -194,7 +194,11 @@ impl Ring {
     pub(super) fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !so(self) {
-            assert!(start.elapsed() < PATIENCE, "never: {what}");
+            if start.elapsed() > PATIENCE {
+                let status = self.say(&["status"]);
+                let shares = self.say(&["shares"]);
+                panic!("never: {what}: {status:?} {shares:?}");
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
