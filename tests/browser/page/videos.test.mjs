@@ -151,6 +151,8 @@ test("qualities_are_shown_and_chosen", async (t) => {
   const page = await open();
   await page.locator("#videos li", { hasText: "The brann match" }).getByRole("button", { name: "Play" }).click();
   await until(async () => (await time(page)) > 0.2, "it plays");
+  // On a busy machine a change may take longer than the video has left.
+  await page.evaluate(() => (document.getElementById("video").loop = true));
   const quality = page.getByLabel("Quality", { exact: true });
   const names = await quality.locator("option").allTextContents();
   assert.equal(names.length, 3);
@@ -162,11 +164,12 @@ test("qualities_are_shown_and_chosen", async (t) => {
     [1, 180],
   ]) {
     await quality.selectOption({ index: at });
-    await until(async () => (await asked(page, "videoHeight")) === lines, `${lines} lines are shown`, 20);
+    await until(async () => (await asked(page, "videoHeight")) === lines, `${lines} lines are shown`);
     await page.getByText(`${lines}p is shown`).waitFor();
   }
   const before = await time(page);
-  await until(async () => (await time(page)) > before + 0.5, "it plays on");
+  // Also where it begins anew.
+  await until(async () => Math.abs((await time(page)) - before) > 0.5, "it plays on");
   assert.deepEqual(page.complaints, []);
   await page.context().close();
 });

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use bonsai_stream::serve::{Engine, Lower, Plan};
 
-use crate::qualities::{QUALITIES, film, layered, pictures, read_until, reports};
+use crate::qualities::{QUALITIES, film, film_of, layered, pictures, read_until, reports};
 use crate::serve::{is_bye, set_up, status};
 use crate::support::{Served, Viewer, plan, session};
 
@@ -13,7 +13,8 @@ use crate::support::{Served, Viewer, plan, session};
 fn files_of_all_qualities_are_open_once_and_watched_for_changes() {
     const TEST: &str = "files_of_all_qualities_are_open_once_and_watched_for_changes";
     let folder = tempfile::tempdir().expect("a folder");
-    if film(TEST, folder.path()).is_none() {
+    // A file is looked at with each report, up to 7.5 s after the one before: three of them, and time to read them.
+    if film_of(TEST, folder.path(), 60).is_none() {
         return;
     }
     let served = Served::new(layered(folder.path(), Engine::Classic));

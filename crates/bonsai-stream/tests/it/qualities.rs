@@ -28,10 +28,15 @@ pub(crate) const QUALITIES: [(&str, &str, &str, &str); 3] = [
 /// A film of three qualities, of which the best has sound; bytes a second of each, or `None` and the
 /// reason in the log.
 pub(crate) fn film(test: &str, folder: &Path) -> Option<[u64; 3]> {
+    film_of(test, folder, SECONDS)
+}
+
+/// The same of another length, seconds.
+pub(crate) fn film_of(test: &str, folder: &Path, seconds: u64) -> Option<[u64; 3]> {
     let mut rates = [0; 3];
     for (rate, (name, size, bits, keys)) in rates.iter_mut().zip(QUALITIES) {
-        let pictures = format!("testsrc2=size={size}:rate=25:duration={SECONDS}");
-        let sound = format!("sine=frequency=440:sample_rate=48000:duration={SECONDS}");
+        let pictures = format!("testsrc2=size={size}:rate=25:duration={seconds}");
+        let sound = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
         let mut command = Command::new("ffmpeg");
         command.args(["-v", "error", "-f", "lavfi", "-i", &pictures]);
         if name == "clip.mp4" {
@@ -53,7 +58,7 @@ pub(crate) fn film(test: &str, folder: &Path) -> Option<[u64; 3]> {
                 return None;
             }
         }
-        *rate = std::fs::metadata(&path).expect("made").len() / SECONDS;
+        *rate = std::fs::metadata(&path).expect("made").len() / seconds;
     }
     Some(rates)
 }
