@@ -22,9 +22,27 @@ rm -f "$target/test-summary.txt"
 results=("$target/tests.log" 0 "$BONSAI_SKIP_LOG")
 read -ra flags <<<"${CARGO_FLAGS-}"
 
+# Runs a command whose output is shown and kept in a file. Not through a pipe: a process that a test left behind has
+# it open, and a reader of the pipe would wait for that one's end.
+shown() {
+  local log=$1 code=0 runs viewer
+  shift
+  : >"$log"
+  sleep infinity &
+  runs=$!
+  tail --pid="$runs" --sleep-interval=0.2 -n +1 -f "$log" &
+  viewer=$!
+  "$@" </dev/null >>"$log" 2>&1 || code=$?
+  kill "$runs"
+  # The viewer reads to the end of the file then.
+  wait "$runs" "$viewer" 2>/dev/null || true
+  return "$code"
+}
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+
 # The preload library builds with its own profile only; the tests load it from BONSAI_BIN_DIR.
-"${CARGO:-cargo}" test "${flags[@]}" --workspace --exclude bonsai-preload --no-fail-fast "$@" \
-  </dev/null 2>&1 | tee "${results[0]}" || results[1]=$?
+shown "${results[0]}" "${CARGO:-cargo}" test "${flags[@]}" --workspace --exclude bonsai-preload --no-fail-fast "$@" ||
+  results[1]=$?
 
 # Suites that count for themselves: those of others, bare and under limits; the web page, in node
 # and in a browser; requests that are made up from the description of the interface. Not beside
@@ -35,7 +53,7 @@ suites=(transparency tests/transparency/quick.sh
 if [ $# -gt 0 ] || [ ! -d tests ]; then suites=(); fi
 for ((at = 0; at < ${#suites[@]}; at += 2)); do
   log=$target/${suites[at]}.log code=0
-  "${suites[at + 1]}" </dev/null 2>&1 | tee "$log" || code=$?
+  shown "$log" "${suites[at + 1]}" || code=$?
   results+=("$log" "$code")
 done
 

@@ -1,6 +1,7 @@
 //! Initial limits of services that come before the next look: published where the command that starts them reads
 //! them ([`bonsai_services::initial`]).
 
+use bonsai_api as api;
 use bonsai_policy::{Config, PerResource, Service};
 use bonsai_services::initial::{InitialLimits, Publication, publish};
 
@@ -27,7 +28,7 @@ impl Ring {
         let has_pool = self.enforcers.iter().any(|enforcer| enforcer.has_pool());
         let count = self.looker.watched().len();
         let limits = [
-            Some(of_own(&self.planned, has_pool, count)),
+            Some(of_own(&self.config, &self.planned, has_pool, count)),
             self.looker
                 .sees_others()
                 .then(|| of_others(&self.planned, count)),
@@ -63,10 +64,15 @@ impl Ring {
     }
 }
 
-/// For services of the daemon's own user.
-fn of_own(planned: &Config, pool: bool, count: usize) -> InitialLimits {
+/// For services of the daemon's own user. A service with a target is started by nothing that reads this: its name may be that of a
+/// `bonsai run` all the same, which then has what any other has, not the ceilings of a service without reads, writes and calls.
+fn of_own(config: &api::Config, planned: &Config, pool: bool, count: usize) -> InitialLimits {
+    let has_target = |name: &str| {
+        let service = config.services.get(name);
+        service.is_some_and(|service| service.target.is_some())
+    };
     let own = planned.services.iter();
-    let named = own.filter(|service| !service.name.contains(':'));
+    let named = own.filter(|service| !service.name.contains(':') && !has_target(&service.name));
     let mut limits = of_others(planned, count);
     limits.pool = pool;
     let named = named.map(|service| (service.name.to_string(), ceilings(planned, Some(service))));

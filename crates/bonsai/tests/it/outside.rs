@@ -423,9 +423,11 @@ fn a_bonsai_run_of_the_same_name_is_said() {
     let Some(library) = crate::support::library() else {
         return skip(name, "libbonsai_preload.so is not built (make build)");
     };
+    let begun = machine.place.path().join(".begun");
+    let line = format!("echo > {}; exec sleep 30", begun.display());
     let mut command = machine
         .place
-        .bonsai(&["run", "--name", "web", "--", "sleep", "30"]);
+        .bonsai(&["run", "--name", "web", "--", "sh", "-c", &line]);
     let mut other = command
         .env("BONSAI_PRELOAD", library)
         .spawn()
@@ -435,6 +437,10 @@ fn a_bonsai_run_of_the_same_name_is_said() {
         status.problems.iter().any(|of| of.contains("called web"))
     });
     assert_eq!(service(&machine, "web").target.as_deref(), Some("v1"));
-    other.kill().expect("ended");
+    // Ceilings of the service with a target are none of its own, not even for the time up to the daemon's first look: with those
+    // the program could not begin, and nothing would change that.
+    machine.until("the program has begun", || begun.exists());
+    // Passed on to the program.
+    crate::support::signal(other.id(), "TERM");
     other.wait().expect("ended");
 }
