@@ -57,5 +57,15 @@ for ((at = 0; at < ${#suites[@]}; at += 2)); do
   results+=("$log" "$code")
 done
 
+# What tests have started and not ended. Each has the file of skips in its environment.
+for about in /proc/[0-9]*; do
+  pid=${about#/proc/}
+  if grep -qzxF "BONSAI_SKIP_LOG=$BONSAI_SKIP_LOG" "$about/environ" 2>/dev/null &&
+    [ "$(cut -d ' ' -f 4 "$about/stat" 2>/dev/null)" != "$$" ]; then
+    echo "NOTE: process $pid was left behind by a test, and is ended: $(tr '\0' ' ' <"$about/cmdline" 2>/dev/null)"
+    kill -KILL "$pid" 2>/dev/null || true
+  fi
+done
+
 echo
 scripts/count-tests.sh "${results[@]}" | tee "$target/test-summary.txt"
