@@ -99,8 +99,8 @@ probe() { # MODE RATE OUT ARG...
   local mode=$1 rate=$2 out=$3 options=() program=$work/odd code=0
   shift 3
   case $mode in
-    bare | bare-go)
-      [ "$mode" = bare ] || program=$work/odd-go
+    bare | bare-go | bare-static)
+      case $mode in bare-go) program=$work/odd-go ;; bare-static) program=$work/odd-static ;; esac
       GODEBUG=asyncpreemptoff=1,updatemaxprocs=0 "$program" "$@" >"$out" 2>"$out.err" || echo "exit code $?" >>"$out"
       return
       ;;
@@ -135,6 +135,11 @@ probe() { # MODE RATE OUT ARG...
   GODEBUG=asyncpreemptoff=1,updatemaxprocs=0 "$bonsai" run --json --name "fuzz-$me" "${options[@]}" -- "$program" "$@" >"$out" 2>"$out.err" || code=$?
   grep '^{' "$out.err" | tail -n 1 >"$out.counters" || true
   [ "$code" = 0 ] || echo "exit code $code" >>"$out"
+}
+
+# What the runs of a mode are like, bare.
+bare_of() { # MODE
+  case $1 in go*) echo bare-go ;; static*) echo bare-static ;; *) echo bare ;; esac
 }
 
 # A probe that has ended already is a difference, and no end of this.
@@ -183,9 +188,9 @@ bytes() { # OUT
 
 # Finds the call of a line that differs, and says how to see it again.
 bisect() { # MODE RATE SEED AT WORDS...
-  local mode=$1 rate=$2 of=$3 at=$4 out=$work/bisect-$me try size first bare=bare
+  local mode=$1 rate=$2 of=$3 at=$4 out=$work/bisect-$me try size first bare
   shift 4
-  case $mode in go*) bare="bare-go" ;; esac
+  bare=$(bare_of "$mode")
   size=$(line_of "$@")
   for try in 1 2 3 4 5; do
     probe "$bare" "$rate" "$out.bare" "$of" "$at" "$size" all "$@"
@@ -237,9 +242,10 @@ compare() { # MODE RATE SEED COUNT BARE RESULTS WORDS...
   probe "$mode" "$rate" "$out" "$of" 0 "$count" "$@"
   began=$(($(date +%s%N) - began))
   differences "$bare" "$out" >"$out.diff"
-  if [ -s "$out.diff" ] && [ -n "$again" ]; then
+  # Which memory is there is another in a static program, and a few results with it.
+  if [ -s "$out.diff" ] && { [ -n "$again" ] || [ "$(bare_of "$mode")" = bare-static ]; }; then
     echo "NOTE: $mode, $rate: odd_calls $of 0 $count $* differs, and is made again" | tee -a "$kept/differences"
-    case $mode in go*) probe bare-go "$rate" "$out.bare" "$of" 0 "$count" "$@" ;; *) probe bare "$rate" "$out.bare" "$of" 0 "$count" "$@" ;; esac
+    probe "$(bare_of "$mode")" "$rate" "$out.bare" "$of" 0 "$count" "$@"
     probe "$mode" "$rate" "$out" "$of" 0 "$count" "$@"
     bare=$out.bare
     differences "$bare" "$out" >"$out.diff"
