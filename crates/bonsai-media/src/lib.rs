@@ -11,6 +11,7 @@
 //! - [`seen`]: what viewers see, for whoever decides what a server gets.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod adapt;
 pub mod clip;
 pub mod description;

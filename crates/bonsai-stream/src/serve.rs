@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bonsai_media::access::Guard;
 use serde::Serialize;
 
 pub use bonsai_media::load::{Pictures, WhenBehind};
@@ -168,6 +169,8 @@ pub struct Plan {
     pub pipelines: Pipelines,
     /// Which files are lower qualities of clips, the best first, where those ways do not say.
     pub lower: Arc<[Lower]>,
+    /// The users that may ask; all may where there is none.
+    pub users: Option<Arc<Guard>>,
 }
 
 /// Why nothing is served.

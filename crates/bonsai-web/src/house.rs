@@ -126,8 +126,9 @@ pub(crate) async fn looked_after(
         policy.or_insert(HeaderValue::from_static("same-origin"));
     }
     let status = response.status();
-    if status.is_client_error() || status.is_server_error() {
-        let why = response.extensions().get::<Why>();
+    let why = response.extensions().get::<Why>();
+    let is_asked = status == StatusCode::UNAUTHORIZED && why.is_none();
+    if (status.is_client_error() || status.is_server_error()) && !is_asked {
         let why = why.map_or_else(String::new, |why| on_one_line(&why.0));
         let text = format!("{asked}: {} {why}", status.as_u16());
         house.refuse(peer, text.trim_end());

@@ -21,6 +21,7 @@
 //!    ask it as if it were its own (DNS rebinding).
 #![forbid(unsafe_code)]
 
+mod access;
 mod answer;
 mod clips;
 mod cors;
@@ -46,6 +47,7 @@ use std::time::{Duration, Instant};
 use axum::http::HeaderValue;
 use axum::{Router, middleware};
 use bonsai_davvi::Library;
+use bonsai_media::access::Guard;
 use bonsai_stream::folder::Folder;
 use bonsai_stream::serve::Allotted;
 use serde::Serialize;
@@ -104,6 +106,8 @@ pub struct Plan {
     pub beside: Option<Arc<Allotted>>,
     /// Pages of this origin may read it (CORS), such as `http://127.0.0.1:8080`; `*` for all.
     pub origin: Option<HeaderValue>,
+    /// The users that may ask; all may where there is none.
+    pub users: Option<Arc<Guard>>,
     /// What it takes on.
     pub limits: Limits,
 }
@@ -189,6 +193,9 @@ impl fmt::Debug for Site {
     }
 }
 
+/// The origin whose pages may read, and the users that may.
+type Readers = (Option<HeaderValue>, Option<Arc<Guard>>);
+
 impl Site {
     /// Listens.
     ///
@@ -209,7 +216,7 @@ impl Site {
             }
             None => None,
         };
-        let shared = (plan.limits, plan.beside, plan.origin);
+        let shared = (plan.limits, plan.beside, (plan.origin, plan.users));
         Self::of(plan.listen, shared, on_event, |house| {
             let has_library = library.is_some();
             let mut router = page::router(has_library);
@@ -227,7 +234,7 @@ impl Site {
     /// Listens there, with these ways.
     fn of(
         listen: SocketAddr,
-        (limits, beside, origin): (Limits, Option<Arc<Allotted>>, Option<HeaderValue>),
+        (limits, beside, (origin, users)): (Limits, Option<Arc<Allotted>>, Readers),
         on_event: Teller,
         router: impl FnOnce(&Arc<House>) -> Router,
     ) -> Result<Self, Error> {
@@ -242,10 +249,10 @@ impl Site {
         let router = router(&house)
             .fallback(answer::nothing_here)
             .method_not_allowed_fallback(answer::other_method);
-        let router = cors::allow(router, origin).layer(middleware::from_fn_with_state(
-            Arc::clone(&house),
-            house::looked_after,
-        ));
+        // A question of a browser for another page has no proof.
+        let router = cors::allow(access::guarded(router, users), origin).layer(
+            middleware::from_fn_with_state(Arc::clone(&house), house::looked_after),
+        );
         Ok(Self {
             listener,
             at,

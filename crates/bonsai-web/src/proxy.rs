@@ -68,7 +68,9 @@ impl Site {
             .route(&format!("/{token}/play.m3u8"), get(play))
             .route(&format!("/{token}/{{folder}}/{{name}}"), get(part))
             .with_state(Arc::new(player));
-        Self::of(plan.listen, (limits, None, None), on_event, |_| router)
+        Self::of(plan.listen, (limits, None, (None, None)), on_event, |_| {
+            router
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod http;
 mod own;
+mod users;
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -21,6 +22,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::own::Own;
+use self::users::Guards;
 use crate::cli::{Behind, Sends, Serve};
 use crate::output::{print, print_json, say};
 use crate::reporter::Reporter;
@@ -44,10 +46,11 @@ const LINES: u32 = 20;
 pub(crate) fn run(args: &Serve) -> anyhow::Result<u8> {
     let at = args.rtsp.as_deref();
     let at = at.or_else(|| args.http.is_none().then_some(RTSP));
-    let plan = at.map(|at| plan(args, at)).transpose()?;
+    let guards = args.users.as_deref().map(Guards::open).transpose()?;
+    let plan = at.map(|at| plan(args, at, guards.as_ref())).transpose()?;
     let log = Arc::new(Mutex::new(Log::new(args.verbose)));
     let beside = plan.as_ref().map(|plan| Arc::clone(&plan.allotted));
-    let http = http::open(args, beside, &log)?;
+    let http = http::open(args, beside, guards.as_ref(), &log)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -95,7 +98,7 @@ fn per_address(args: &Serve, listen: SocketAddr) -> u32 {
     args.per_address.unwrap_or(own)
 }
 
-fn plan(args: &Serve, at: &str) -> anyhow::Result<Plan> {
+fn plan(args: &Serve, at: &str, guards: Option<&Guards>) -> anyhow::Result<Plan> {
     let listen = address("--rtsp", at).map_err(Refusal::input)?;
     let mut parts = Parts::builtin();
     for handler in &args.handlers {
@@ -134,6 +137,7 @@ fn plan(args: &Serve, at: &str) -> anyhow::Result<Plan> {
         parts,
         pipelines,
         lower,
+        users: guards.map(|guards| Arc::clone(&guards.rtsp)),
     })
 }
 

@@ -15,6 +15,7 @@
 //! 3. Packets go to where the requests came from and nowhere else, whatever `destination` says: a server
 //!    is no means to flood a third.
 //! 4. What is in a request decides about one session: the one that it names.
+//! 5. Where there are users, each request but OPTIONS proves to come from one before anything else of it is looked at.
 
 mod host;
 mod path;
@@ -23,18 +24,21 @@ mod range;
 mod transport;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use rtsp_types::headers::{
-    ACCEPT, ALLOW, CONTENT_BASE, CONTENT_LENGTH, CONTENT_TYPE, CSEQ, PUBLIC, REQUIRE, SERVER,
-    SESSION, TRANSPORT, UNSUPPORTED,
+    ACCEPT, ALLOW, AUTHORIZATION, CONTENT_BASE, CONTENT_LENGTH, CONTENT_TYPE, CSEQ, PUBLIC,
+    REQUIRE, SERVER, SESSION, TRANSPORT, UNSUPPORTED, WWW_AUTHENTICATE,
 };
 use rtsp_types::{HeaderName, Method, Request, Response, ResponseBuilder, StatusCode, Version};
 
+use crate::access::{self, Denied, Guard};
 use crate::clip::Announced;
 
 pub use self::host::{Ended, Found, Host, Refusal};
 pub use self::path::Path;
+pub(crate) use self::path::decoded;
 pub use self::transport::{Offer, Way};
 
 const SECOND: u64 = 1_000_000_000;
@@ -66,6 +70,7 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Server {
     timeout_ns: u64,
+    guard: Option<Arc<Guard>>,
     names: HashMap<String, usize>,
     sessions: Vec<Option<Session>>,
     free: Vec<usize>,
@@ -120,10 +125,17 @@ impl Server {
     pub fn new(timeout_ns: u64) -> Self {
         Self {
             timeout_ns: timeout_ns.max(SECOND),
+            guard: None,
             names: HashMap::new(),
             sessions: Vec::new(),
             free: Vec::new(),
         }
+    }
+
+    /// The same for users alone, if there is a guard.
+    #[must_use]
+    pub fn guarded(self, guard: Option<Arc<Guard>>) -> Self {
+        Self { guard, ..self }
     }
 
     /// How many sessions there are.
@@ -155,13 +167,17 @@ impl Server {
         let number = asked
             .header(&CSEQ)
             .and_then(|text| text.parse::<u32>().ok());
+        let denied = self.granted(&asked).err();
         let reply = match number {
             _ if request.version() != Version::V1_0 => {
                 let why = "it speaks another version of the protocol";
                 Err(Refusal::new(StatusCode::RTSPVersionNotSupported, why))
             }
             None => Err(Refusal::new(StatusCode::BadRequest, "it has no CSeq")),
-            Some(_) => ready!(self.reply(&asked, host)),
+            Some(_) => match &denied {
+                Some(denied) => Err(Refusal::new(StatusCode::Unauthorized, denied.why.clone())),
+                None => ready!(self.reply(&asked, host)),
+            },
         };
         let (status, headers, body, refused) = match reply {
             Ok((headers, body)) => (StatusCode::Ok, headers, body, None),
@@ -178,6 +194,12 @@ impl Server {
         }
         for (name, value) in headers {
             builder = builder.header(name, value);
+        }
+        let is_asked = |refused: &Refusal| refused.status == StatusCode::Unauthorized;
+        let mut refused = refused;
+        if let Some(denied) = denied.filter(|_| refused.as_ref().is_some_and(is_asked)) {
+            builder = builder.header(WWW_AUTHENTICATE, denied.challenge);
+            refused = refused.filter(|_| denied.is_wrong);
         }
         Poll::Ready(Answer {
             bytes: written(builder, body),
@@ -255,6 +277,25 @@ impl Server {
     fn end(&mut self, session: usize, host: &mut dyn Host, why: Ended) {
         self.forget(session);
         host.end(session, why);
+    }
+
+    /// Whether a request comes from a user, where there are users.
+    fn granted(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+        let Some(guard) = &self.guard else {
+            return Ok(());
+        };
+        if *asked.request.method() == Method::Options {
+            return Ok(());
+        }
+        let session = asked.header(&SESSION);
+        guard.check(&access::Asked {
+            header: asked.header(&AUTHORIZATION),
+            method: asked.request.method().into(),
+            uri: asked.url(),
+            now_ns: asked.now,
+            goes_on: session.is_some_and(|text| !self.is_over(text)),
+        })?;
+        Ok(())
     }
 
     fn reply(&mut self, asked: &Asked<'_>, host: &mut dyn Host) -> Poll<Result<Reply, Refusal>> {

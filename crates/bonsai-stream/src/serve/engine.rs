@@ -138,13 +138,14 @@ impl<'a> Engine<'a> {
             .map_err(|errno| Error::System(errno.into()))?;
         super::may_open(plan);
         let timeout = nanos(plan.limits.session);
+        let server = Server::new(timeout).guarded(plan.users.clone());
         let mut house = House::new(plan, root, on_event);
         house.tell(&Event::Listening(at));
         Ok(Self {
             listener,
             epoll,
             timer,
-            server: Server::new(timeout),
+            server,
             house,
             connections: Vec::new(),
             waiting: Waiting::default(),

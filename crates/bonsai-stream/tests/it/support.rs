@@ -103,6 +103,7 @@ pub(crate) fn plan(root: &Path, engine: Engine) -> Plan {
         parts: Parts::builtin(),
         pipelines: Pipelines::default(),
         lower: Arc::default(),
+        users: None,
     }
 }
 

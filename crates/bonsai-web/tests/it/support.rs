@@ -55,6 +55,7 @@ impl Server {
         let told = Arc::new(Mutex::new(Vec::new()));
         let teller = Arc::clone(&told);
         let plan = Plan {
+            users: None,
             listen: "127.0.0.1:0".parse().expect("an address"),
             clips: clips.map(PathBuf::from),
             library: library.map(|path| Library::open(path).expect("a library")),

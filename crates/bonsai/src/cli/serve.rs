@@ -38,6 +38,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ORIGIN", requires = "http")]
     pub(crate) allow_origin: Option<String>,
 
+    /// Answer the users of this file alone, over RTSP and HTTP: lines name:realm:MD5, as `htdigest FILE bonsai NAME` writes
+    /// them. The password itself is not sent (Digest). It is read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) users: Option<PathBuf>,
+
     /// How packets are read and sent: classic, one call that reads and one that sends for each; or fast,
     /// one for each picture.
     #[arg(long, value_enum, default_value_t = Sends::Classic)]
@@ -128,6 +133,7 @@ Examples:
   bonsai serve /srv/video --rtsp :8554 --http :8080
   bonsai serve ~/.local/share/bonsai/davvi --http :8080
   bonsai serve /srv/video --rtsp 0.0.0.0:8554 --per-address 8
+  bonsai serve /srv/video --rtsp 0.0.0.0:8554 --users /etc/bonsai/viewers
   bonsai serve /srv/video --engine fast --behind refuse
   bonsai serve /srv/video --lower {}-500k.mp4 --lower {}-200k.mp4
   bonsai serve /srv/video --pipeline ways.toml

@@ -11,6 +11,7 @@ use bonsai_stream::serve as rtsp;
 use bonsai_web::{Error, Event, Limits, Plan, Site, Summary};
 use hyper::header::HeaderValue;
 
+use super::users::Guards;
 use super::{FURTHER, Log, address, lock, per_address, say};
 use crate::cli::Serve;
 
@@ -21,6 +22,7 @@ use crate::cli::Serve;
 pub(super) fn open(
     args: &Serve,
     beside: Option<Arc<rtsp::Allotted>>,
+    guards: Option<&Guards>,
     log: &Arc<Mutex<Log>>,
 ) -> anyhow::Result<Option<Site>> {
     let Some(at) = &args.http else {
@@ -42,6 +44,7 @@ pub(super) fn open(
         library,
         beside,
         origin: origin(args)?,
+        users: guards.map(|guards| Arc::clone(&guards.http)),
         limits: Limits {
             connections: args.sessions.saturating_add(FURTHER),
             per_address: per_address(args, listen),

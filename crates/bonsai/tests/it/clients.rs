@@ -10,7 +10,7 @@ use crate::support::{Place, skip};
 const MOST: &str = "60";
 
 /// How a player that is installed ended, and what it said.
-fn play(test: &str, program: &str, args: &[&str]) -> Option<(bool, String)> {
+pub(crate) fn play(test: &str, program: &str, args: &[&str]) -> Option<(bool, String)> {
     let asked = Command::new(program)
         .arg("--version")
         .stdout(Stdio::null())

@@ -73,7 +73,7 @@ fn track(name: &str) -> Option<usize> {
 }
 
 /// `%20` and the like as what they stand for (RFC 3986, 2.1).
-fn decoded(part: &str) -> Option<String> {
+pub(crate) fn decoded(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.bytes();
     while let Some(byte) = rest.next() {
