@@ -137,7 +137,7 @@ probe() { # MODE RATE OUT ARG...
   [ "$code" = 0 ] || echo "exit code $code" >>"$out"
 }
 
-# What the runs of a mode are like, bare.
+# Bare mode that the runs of a mode are compared with.
 bare_of() { # MODE
   case $1 in go*) echo bare-go ;; static*) echo bare-static ;; *) echo bare ;; esac
 }

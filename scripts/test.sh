@@ -57,7 +57,7 @@ for ((at = 0; at < ${#suites[@]}; at += 2)); do
   results+=("$log" "$code")
 done
 
-# What tests have started and not ended. Each has the file of skips in its environment.
+# Processes that tests have started and not ended. Each has the file of skips in its environment.
 for about in /proc/[0-9]*; do
   pid=${about#/proc/}
   if grep -qzxF "BONSAI_SKIP_LOG=$BONSAI_SKIP_LOG" "$about/environ" 2>/dev/null &&

@@ -71,7 +71,7 @@ impl Users {
         else {
             return Err(form.into());
         };
-        // Both stand in quotation marks in headers.
+        // Headers have names and realms in quotation marks.
         let is_plain = |text: &str| {
             !text.is_empty() && !text.contains(['"', '\\']) && !text.chars().any(char::is_control)
         };
@@ -126,7 +126,7 @@ pub struct Denied {
 #[derive(Debug)]
 pub struct Guard {
     users: RwLock<Arc<Users>>,
-    /// What makes a challenge one of this server.
+    /// Secret of this server, by which it knows its challenges.
     secret: [u8; 32],
     /// True for HTTP: a proof is about a count and a text of the client, too (`qop`), which players do not know for RTSP.
     counts: bool,
@@ -160,7 +160,7 @@ impl Guard {
     /// Returns the user that a request proves to come from.
     ///
     /// # Errors
-    /// It proves none.
+    /// The request proves no user.
     pub fn check(&self, asked: &Asked<'_>) -> Result<String, Denied> {
         let users = Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner));
         let now_s = asked.now_ns / 1_000_000_000;

@@ -88,7 +88,7 @@ fn the_proof_of_the_standard_is_right() {
 }
 
 #[test]
-fn a_challenge_is_answered_for_five_minutes_and_by_whoever_knows_the_password() {
+fn a_challenge_is_answered_for_five_minutes_with_the_right_password() {
     for is_http in [false, true] {
         let guard = guard(is_http);
         let uri = "rtsp://h/a%20b/clip.mp4";
@@ -105,7 +105,7 @@ fn a_challenge_is_answered_for_five_minutes_and_by_whoever_knows_the_password() 
         assert_eq!(check(&right, uri, 1), Ok("Mufasa".to_owned()));
         assert_eq!(check(&right, uri, 301), Ok("Mufasa".to_owned()));
         assert_eq!(check(&right, uri, 302), Err(true));
-        // Of a time to come: after a restart of the machine's clock.
+        // A challenge of a time to come: after a restart of the machine's clock.
         assert_eq!(check(&right, uri, 0), Err(true));
         let goes_on = Asked {
             goes_on: true,
@@ -122,9 +122,9 @@ fn a_challenge_is_answered_for_five_minutes_and_by_whoever_knows_the_password() 
         ] {
             assert_eq!(check(&right, of, 1).is_ok(), is_right, "{of}");
         }
-        for who in [("Mufasa", "circle of life"), ("Nobody", ""), ("Skar", "x")] {
-            let wrong = header(&denied.challenge, who, "DESCRIBE", uri);
-            assert_eq!(check(&wrong, uri, 1), Err(false), "{who:?}");
+        for user in [("Mufasa", "circle of life"), ("Nala", ""), ("Skar", "x")] {
+            let wrong = header(&denied.challenge, user, "DESCRIBE", uri);
+            assert_eq!(check(&wrong, uri, 1), Err(false), "{user:?}");
         }
         let other = header(&denied.challenge, MUFASA, "SETUP", uri);
         assert_eq!(check(&other, uri, 1), Err(false));
@@ -135,7 +135,7 @@ fn a_challenge_is_answered_for_five_minutes_and_by_whoever_knows_the_password() 
             .expect_err("no proof");
         let foreign = header(&denied.challenge, MUFASA, "DESCRIBE", uri);
         assert_eq!(check(&foreign, uri, 1), Err(true));
-        // A user who is taken out of the file.
+        // A user that is taken out of the file.
         let without = FILE.replace("Mufasa", "Simba");
         guard.replace(Users::parse(&without).expect("right"));
         assert_eq!(check(&right, uri, 1), Err(false));

@@ -280,7 +280,7 @@ pub fn join_out_of_pool<T>(
     ledger: &Ledger,
     join: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    // Of no group so far: a daemon may take it into its pool at any moment up to the joining.
+    // In no group so far: a daemon may take it into its pool at any moment up to the joining.
     let is_poolable = ledger.membership().is_none() || is_in_pool(ledger);
     if is_poolable
         && let Some(limits) = of_own(&own_folder()?)

@@ -279,7 +279,7 @@ impl Server {
         host.end(session, why);
     }
 
-    /// Whether a request comes from a user, where there are users.
+    /// Refuses a request that comes from no user, where there are users.
     fn granted(&self, asked: &Asked<'_>) -> Result<(), Denied> {
         let Some(guard) = &self.guard else {
             return Ok(());

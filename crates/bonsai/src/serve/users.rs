@@ -34,7 +34,7 @@ impl Guards {
     /// Reads a file of users, and reads it again for as long as these are there.
     ///
     /// # Errors
-    /// It cannot be read, others may read or write it, or a line is wrong.
+    /// The file cannot be read, others may read or write it, or a line is wrong.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let (users, stamp) = read(path)
             .map_err(|why| Refusal::input(format!("--users {}: {why}", path.display())))?;
