@@ -6,7 +6,7 @@
 //! an address. `v2`: `preadv2` and `pwritev2`. `chk`: fortified names, checked and passed on to the plain one.
 //! `tail`: the limit is applied, then libc's own function runs unchanged.
 //! `own`: written out by hand in `bonsai-preload` (`exec`, `posix_spawn`,
-//! `syscall`, `prctl`, `mmap`).
+//! `syscall`, `prctl`, `mmap`, `fopen`).
 
 use crate::CallId;
 
@@ -93,7 +93,7 @@ macro_rules! for_each_symbol {
                 (execve EXECVE) (execv EXECVE) (execvp EXECVE) (execvpe EXECVE) (fexecve EXECVEAT)
                 (execveat EXECVEAT) (execl EXECVE) (execlp EXECVE) (execle EXECVE)
                 (posix_spawn VFORK) (posix_spawnp VFORK) (system VFORK) (popen VFORK) (prctl GETPPID)
-                (mmap GETPPID) (mmap64 GETPPID)
+                (mmap GETPPID) (mmap64 GETPPID) (fopen GETPPID) (fopen64 GETPPID)
             }
         }
     };

@@ -103,6 +103,8 @@ library! {
     mod spawn;
     mod state;
     #[cfg(not(feature = "alone"))]
+    mod stdio;
+    #[cfg(not(feature = "alone"))]
     mod symbols;
     mod threads;
     mod trap;

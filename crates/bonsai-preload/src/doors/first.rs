@@ -21,6 +21,9 @@ global_asm!(
     ".set bonsai_own_posix_spawnp, {spawnp}",
     ".set bonsai_own_system, {system}",
     ".set bonsai_own_popen, {popen}",
+    // One function in glibc and musl.
+    ".set bonsai_own_fopen, {fopen}",
+    ".set bonsai_own_fopen64, {fopen}",
     ".set bonsai_given, {given}",
     single = sym crate::resolve::BONSAI_SINGLE,
     before = sym crate::beforehand::bonsai_before,
@@ -36,6 +39,7 @@ global_asm!(
     spawnp = sym spawn::bonsai_own_posix_spawnp,
     system = sym spawn::bonsai_own_system,
     popen = sym spawn::bonsai_own_popen,
+    fopen = sym crate::stdio::bonsai_own_fopen,
     given = sym crate::slow::bonsai_given,
 );
 

@@ -4,6 +4,7 @@
  *   maps shared FILE   shared, to be read
  *   maps write FILE    shared, to be written: adds one to the first byte of each page
  *   maps number FILE   as "read", by syscall(2)
+ *   maps stdio FILE    by fopen(3) with "m": glibc maps it
  *   maps code FILE     to be executed, too: does not count as data
  *   maps memory N      N times a page of no file: prints the time of one in ns */
 #define _GNU_SOURCE
@@ -39,6 +40,14 @@ int main(int argc, char **argv)
     if (!strcmp(how, "memory")) {
         many(atol(argv[2]));
         return 0;
+    }
+    if (!strcmp(how, "stdio")) {
+        FILE *from = fopen(argv[2], "rm");
+        unsigned long all = 0;
+        for (int c; from && (c = getc(from)) != EOF;)
+            all += (unsigned char)c;
+        printf("sum %lu\n", all);
+        return !from || ferror(from);
     }
     int writes = !strcmp(how, "write");
     int fd = open(argv[2], writes ? O_RDWR : O_RDONLY);

@@ -99,6 +99,34 @@ fn files_that_are_mapped_under_a_limit_are_counted_and_named() {
 }
 
 #[test]
+fn stdio_that_may_map_a_file_reads_it_by_calls() {
+    let test = "stdio_that_may_map_a_file_reads_it_by_calls";
+    let (_folder, file) = file("mapped");
+    let file = file.to_str().expect("UTF-8");
+    for (form, program) in forms(test) {
+        for more in [&["--json"][..], &["--json", "--no-patch"]] {
+            let options = [more, LIMIT].concat();
+            let seen = run(&options, &program, &["stdio", file]);
+            assert_eq!(seen.stdout, "sum 360000000\n", "{form}: {seen:?}");
+            let counters = document(&seen);
+            let classes = counters["classes"].as_array().expect("classes");
+            let read = classes.iter().find(|class| class["class"] == "read");
+            let read = read.and_then(|class| class["bytes"].as_u64()).unwrap_or(0);
+            // Without a loader its own instruction maps, which is seen where instructions are.
+            let [whole, part] = match (form.contains("static"), more.len()) {
+                (false, _) => [LENGTH, 0],
+                (true, 1) => [0, LENGTH],
+                (true, _) => [0, 0],
+            };
+            // Through symbols alone, calls that libc makes for stdio are not seen, which is said.
+            let is_said = more.len() > 1 && seen.stderr.contains(UNSEEN);
+            assert!(read >= whole || is_said, "{form}: {seen:?}");
+            assert_eq!(mapped(&seen), [part, 0], "{form}: {seen:?}");
+        }
+    }
+}
+
+#[test]
 fn a_limit_on_other_files_says_nothing_of_this_one() {
     let test = "a_limit_on_other_files_says_nothing_of_this_one";
     let (folder, file) = file("mapped");
