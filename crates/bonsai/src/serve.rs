@@ -1,6 +1,7 @@
 //! `bonsai serve`: clips of a folder, for players.
 
 mod http;
+mod listens;
 mod own;
 mod users;
 
@@ -12,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bonsai_davvi::Library;
 use bonsai_services::observe::SCHEMA;
 use bonsai_services::refusal::Refusal;
 use bonsai_stream::serve::{
@@ -30,6 +32,9 @@ use crate::reporter::Reporter;
 /// Where it listens if nothing is said.
 const RTSP: &str = ":8554";
 
+/// The same of a library.
+const HTTP: &str = ":8080";
+
 /// Sessions of one address where others can ask, if nothing is said.
 const PER_ADDRESS: u32 = 64;
 
@@ -44,13 +49,30 @@ const LINES: u32 = 20;
 /// # Errors
 /// What was asked for makes no sense, or there is no listening.
 pub(crate) fn run(args: &Serve) -> anyhow::Result<u8> {
+    // Nothing of a library can be played over RTSP.
+    let is_library = Library::open(&args.folder).is_ok();
+    if is_library && args.rtsp.is_some() {
+        let why = format!(
+            "{} is a library, which is played over HTTP alone: write --http instead of --rtsp, or name a folder of clips and this one with --library",
+            args.folder.display()
+        );
+        return Err(Refusal::input(why));
+    }
+    let http_at = args.http.as_deref().or(is_library.then_some(HTTP));
     let at = args.rtsp.as_deref();
-    let at = at.or_else(|| args.http.is_none().then_some(RTSP));
+    let at = at.or_else(|| http_at.is_none().then_some(RTSP));
     let guards = args.users.as_deref().map(Guards::open).transpose()?;
     let plan = at.map(|at| plan(args, at, guards.as_ref())).transpose()?;
     let log = Arc::new(Mutex::new(Log::new(args.verbose)));
     let beside = plan.as_ref().map(|plan| Arc::clone(&plan.allotted));
-    let http = http::open(args, beside, guards.as_ref(), &log)?;
+    let http = http::open(args, http_at, (beside, guards.as_ref()), &log)?;
+    if [at, http_at]
+        .into_iter()
+        .flatten()
+        .all(|at| at.starts_with(':'))
+    {
+        say("for this machine alone: 0.0.0.0 before the port lets others in");
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -199,7 +221,7 @@ impl Log {
 
     fn tell(&mut self, event: &Event<'_>) {
         match event {
-            Event::Listening(at) => say(&format!("rtsp://{at}/")),
+            Event::Listening(at) => listens::tell("rtsp", *at),
             Event::Level { quality, pictures } => say(&level(*quality, *pictures)),
             Event::Unfit { clip, file, why } => {
                 self.line(&format!(

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 /// Serve the clips of a folder, or a library of annotated video, to players (RTSP, HTTP).
 ///
-/// MP4 files with H.264 and AAC are sent as they are, by datagrams or in the connection, at the pace that
+/// MP4 files with H.264, H.265, AAC, Opus or MP3 are sent as they are, by datagrams or in the connection, at the pace that
 /// they are played with. ffmpeg, mpv, GStreamer and `bonsai watch` play rtsp://HOST:PORT/FILE. With --http
 /// the same files are there at http://HOST:PORT/FILE, as fast as they are asked for, and of a library that
 /// `bonsai davvi import` has made HLS and DASH, a search, and a page to search and play. Nothing
@@ -22,11 +22,11 @@ pub(crate) struct Serve {
     pub(crate) folder: PathBuf,
 
     /// Where to listen for RTSP, ADDRESS:PORT; without an address, for this machine alone. At :8554 where
-    /// neither this nor --http is said.
+    /// neither this nor --http is said. A library has no RTSP.
     #[arg(long, value_name = "AT")]
     pub(crate) rtsp: Option<String>,
 
-    /// Where to listen for HTTP, likewise.
+    /// Where to listen for HTTP, likewise. At :8080 for a library.
     #[arg(long, value_name = "AT")]
     pub(crate) http: Option<String>,
 
@@ -131,7 +131,7 @@ const EXAMPLES: &str = "\
 Examples:
   bonsai serve /srv/video
   bonsai serve /srv/video --rtsp :8554 --http :8080
-  bonsai serve ~/.local/share/bonsai/davvi --http :8080
+  bonsai serve ~/.local/share/bonsai/davvi
   bonsai serve /srv/video --rtsp 0.0.0.0:8554 --per-address 8
   bonsai serve /srv/video --rtsp 0.0.0.0:8554 --users /etc/bonsai/viewers
   bonsai serve /srv/video --engine fast --behind refuse

@@ -12,7 +12,7 @@ use bonsai_web::{Error, Event, Limits, Plan, Site, Summary};
 use hyper::header::HeaderValue;
 
 use super::users::Guards;
-use super::{FURTHER, Log, address, lock, per_address, say};
+use super::{FURTHER, Log, address, listens, lock, per_address};
 use crate::cli::Serve;
 
 /// Listens, if it is asked for.
@@ -21,11 +21,11 @@ use crate::cli::Serve;
 /// What was asked for makes no sense, or there is no listening.
 pub(super) fn open(
     args: &Serve,
-    beside: Option<Arc<rtsp::Allotted>>,
-    guards: Option<&Guards>,
+    at: Option<&str>,
+    (beside, guards): (Option<Arc<rtsp::Allotted>>, Option<&Guards>),
     log: &Arc<Mutex<Log>>,
 ) -> anyhow::Result<Option<Site>> {
-    let Some(at) = &args.http else {
+    let Some(at) = at else {
         return Ok(None);
     };
     let listen = address("--http", at).map_err(Refusal::input)?;
@@ -120,7 +120,7 @@ impl Log {
     /// What happens over HTTP.
     fn hear(&mut self, event: &Event<'_>) {
         match event {
-            Event::Listening(at) => say(&format!("http://{at}/")),
+            Event::Listening(at) => listens::tell("http", *at),
             Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
             Event::CutShort { peer, why } => self.line(&format!("{peer}: cut short: {why}")),
         }

@@ -242,6 +242,19 @@ fn a_library_is_searched_and_played_over_http() {
     ];
     let done = place.say(&import);
     assert_eq!(done.code, Some(0), "{done:?}");
+    // By itself it has HTTP at a port of its own, which is taken here, and no RTSP.
+    let taken = TcpListener::bind(("127.0.0.1", 8080));
+    let said = place.say(&["serve", text(&library)]);
+    assert!(
+        said.code == Some(2) && said.err.contains("cannot listen on 127.0.0.1:8080"),
+        "{taken:?}: {said:?}"
+    );
+    drop(taken);
+    let said = place.say(&["serve", text(&library), "--rtsp", ":0"]);
+    assert!(
+        said.code == Some(2) && said.err.contains("played over HTTP alone"),
+        "{said:?}"
+    );
     let clips = text(film.parent().expect("a folder"));
     let (server, at) = Server::start(
         &place,
