@@ -21,7 +21,7 @@ use crate::cli::{
     GroupCommand, GroupCreate, GroupJoin, GroupLeave, GroupRemove, GroupSet, GroupStatus,
 };
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
-use crate::run::begin_with_limits;
+use crate::run::{begin_with_limits, wait_for_look};
 
 /// Does what one of the subcommands says.
 ///
@@ -172,12 +172,14 @@ fn join(args: &GroupJoin) -> anyhow::Result<u8> {
     let service = Services::open()?.find(&args.service)?;
     let ledger = service.ledger()?;
     // A daemon lets all services share in its pool; it has a plain limit until the daemon looks.
-    let was_pooled = initial::leave_pool(&args.service, &ledger)?;
-    let joined = group::join(&service, &ledger, &group, &wishes);
-    if joined.is_err() && was_pooled {
-        // The service goes on as before, and this command does not stay.
-        let _ = begin_with_limits(&args.service, &ledger);
-    }
+    let join = || group::join(&service, &ledger, &group, &wishes);
+    let (joined, left) = initial::join_instead(&args.service, &ledger, join)?;
+    let provisional = match (&joined, left) {
+        // The service goes on as before.
+        (Err(_), Some(_)) => begin_with_limits(&args.service, &ledger),
+        (_, provisional) => provisional.unwrap_or_default(),
+    };
+    wait_for_look(&args.service, provisional, &ledger);
     let membership = joined?;
     let mut text = String::new();
     let reports = group.reports();
