@@ -1,6 +1,7 @@
 // The page: one store, one stream, one view at a time.
 
 import { Api, keepToken, takeToken } from "./api.js";
+import { whileUnseen } from "./awake.js";
 import { Changes } from "./changes.js";
 import { askToken } from "./dialogs.js";
 import { add, el, setAttr, setText } from "./dom.js";
@@ -156,6 +157,15 @@ store.on("connection", () => {
   told = store.connection.state;
 });
 window.addEventListener("online", () => stream.retry());
+/** A tab that is left for less than this goes on. */
+const UNSEEN_MS = 10_000;
+whileUnseen(UNSEEN_MS, {
+  asleep() {
+    stream.stop();
+    store.rest();
+  },
+  awake: () => stream.start(),
+});
 
 // The frame
 

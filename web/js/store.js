@@ -89,10 +89,14 @@ export class Store {
     this.emit("audit", entry);
   }
 
+  /** Nothing is heard from now on. What happens meanwhile is unknown, and a line across it would be a lie. */
+  rest() {
+    if (this.tape.head >= 0) this.tape.turn(Date.now());
+  }
+
   connect(state, why = "", retryAt = 0) {
     this.connection = { state, why, retryAt };
-    // What happened meanwhile is unknown, and a line across it would be a lie.
-    if (state === "lost" && this.tape.head >= 0) this.tape.turn(Date.now());
+    if (state === "lost") this.rest();
     this.emit("connection", this.connection);
   }
 

@@ -1,7 +1,8 @@
 // Inputs for what somebody has of one resource: guarantee, limit, weight. Used for services,
 // classes and groups.
 
-import { el, field } from "./dom.js";
+import { el, field, setAttr } from "./dom.js";
+import { unsetText } from "./owner.js";
 import { TITLES, forInput, parseShare } from "./units.js";
 
 const example = (resource) =>
@@ -32,6 +33,11 @@ export class TermsForm {
     this.before = this.raw();
     this.terms = terms;
     for (const of of Object.values(this.fields)) of.error("");
+  }
+
+  /** What holds where nothing is written, by its class or group. */
+  inherit(use) {
+    for (const key of ["min", "max"]) setAttr(this.fields[key].input, "placeholder", unsetText(use?.[key], this.resource));
   }
 
   raw() {

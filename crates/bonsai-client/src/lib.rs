@@ -13,12 +13,16 @@
 //!
 //! # Errors
 //! [`ClientError::Refused`] is what the daemon says ([`Problem`]); everything else is between here
-//! and there. Each call waits at most [`PATIENCE`].
+//! and there. [`ClientError::Nobody`] is said only where the kernel says so: a daemon that is flooded or hangs is one
+//! that runs. Each call waits at most [`PATIENCE`], unless [`Client::within`] says otherwise.
 #![forbid(unsafe_code)]
 
+mod error;
+
 use std::borrow::Cow;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bonsai_api::{
     Admission, AdmitRequest, AuditPage, Changed, Config, Exports, Known, LinkChanged, LinkView,
@@ -33,32 +37,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use error::ClientError;
+
 /// How long an answer is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What can go wrong.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// The daemon answers that it will not.
-    #[error("{}", .0.detail)]
-    Refused(Problem),
-    /// Nobody listens there.
-    #[error("no daemon answers at {place}: {source}")]
-    Nobody {
-        /// Where it was looked for.
-        place: String,
-        /// What the system says.
-        source: reqwest::Error,
-    },
-    /// What was answered is none of the interface's answers.
-    #[error("what answers at {place} is no daemon of this version: {about}")]
-    Foreign {
-        /// Where.
-        place: String,
-        /// What is wrong with it.
-        about: String,
-    },
-}
+/// A socket whose queue of connections is full is tried again for this long.
+const FULL: Duration = Duration::from_secs(5);
+
+/// Time between two tries.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// How a change is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,6 +108,7 @@ pub struct Client {
     base: String,
     token: Option<String>,
     place: String,
+    patience: Duration,
 }
 
 type Answer<T> = Result<T, ClientError>;
@@ -162,13 +151,21 @@ impl Client {
             base,
             token,
             place,
+            patience: PATIENCE,
         })
+    }
+
+    /// The same with another time for each answer, for requests that others can do without.
+    #[must_use]
+    pub fn within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self
             .http
-            .request(method, format!("{}/v1/{path}", self.base));
+            .request(method, format!("{}/v1/{path}", self.base))
+            .timeout(self.patience);
         match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -176,10 +173,7 @@ impl Client {
     }
 
     fn send(&self, request: RequestBuilder) -> Answer<Response> {
-        let response = request.send().map_err(|source| ClientError::Nobody {
-            place: self.place.clone(),
-            source,
-        })?;
+        let response = self.sent(request)?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -193,6 +187,29 @@ impl Client {
             },
             ClientError::Refused,
         ))
+    }
+
+    /// The response to a request. Connections of others may fill the queue of a Unix socket, where connecting does not wait.
+    fn sent(&self, request: RequestBuilder) -> Answer<Response> {
+        let start = Instant::now();
+        let mut request = request;
+        loop {
+            let again = request.try_clone();
+            let error = match request.send() {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            let is_full = error.is_connect() && error::kind(&error) == Some(ErrorKind::WouldBlock);
+            match again.filter(|_| is_full && start.elapsed() < FULL.min(self.patience)) {
+                Some(again) => request = again,
+                None => return Err(self.failed(error)),
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    fn failed(&self, source: reqwest::Error) -> ClientError {
+        ClientError::of(source, &self.place)
     }
 
     fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Answer<T> {
@@ -381,12 +398,7 @@ impl Client {
         };
         let request = request.query(&[("format", format)]).query(&range);
         let mut response = self.send(request.timeout(Duration::from_secs(3600)))?;
-        response
-            .copy_to(into)
-            .map_err(|source| ClientError::Nobody {
-                place: self.place.clone(),
-                source,
-            })
+        response.copy_to(into).map_err(|source| self.failed(source))
     }
 
     /// What clients see.
@@ -555,6 +567,24 @@ mod tests {
     fn parts_of_paths_are_escaped() {
         assert_eq!(escaped("alice:vod-2.x"), "alice%3Avod-2.x");
         assert_eq!(escaped("../ä"), "..%2F%C3%A4");
+    }
+
+    #[test]
+    fn a_daemon_that_runs_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("daemon.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+        let ends = std::thread::spawn(move || {
+            // A connection is ended at once, as where too many are open; then all are refused.
+            drop(listener.accept());
+        });
+        let client = Client::unix(&socket).expect("a client");
+        let error = client.status().expect_err("none is answered");
+        assert!(matches!(error, ClientError::Silent { .. }), "{error:?}");
+        assert!(error.to_string().contains("runs and does not answer"));
+        ends.join().expect("it ends");
+        let error = client.status().expect_err("none listens");
+        assert!(matches!(error, ClientError::Nobody { .. }), "{error:?}");
     }
 
     #[test]

@@ -23,10 +23,10 @@ use std::collections::BTreeSet;
 use bonsai_api::{Config, Difference, Revision, Undone};
 use bonsai_services::wording::of_document;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use self::step::Step;
-use crate::patch::{differences, merge, needed, replaces};
+use crate::patch::{differences, merge, needed, replaces, without_empty};
 
 mod bounds;
 mod ends;
@@ -287,14 +287,15 @@ impl Desired {
         let over = self.kept.changes.iter().filter(may_go);
         let over: Vec<&Value> = over.map(|change| &change.patch).collect();
         // The same may be written in more than one way.
-        if over.is_empty() && to_value(after) == now {
+        if over.is_empty() && without_empty(&now) == without_empty(&to_value(after)) {
             return None;
         }
         let mut under = self.base.clone();
         for old in self.kept.changes.iter().filter(|old| !may_go(old)) {
             merge(&mut under, &old.patch);
         }
-        needed(&change.patch, Some(&now), Some(&under), &over)
+        let patch = needed(&change.patch, Some(&now), Some(&under), &over);
+        patch.filter(|patch| without_empty(patch) != Value::Object(Map::new()))
     }
 
     /// The changes that an undo takes back, the last first.

@@ -4,11 +4,12 @@
 //! bonsai.toml           read; never written
 //! STATE                 locked for as long as it runs
 //! STATE/changes.json    changes since, and the end of the audit trail; replaced as a whole
-//! RUNTIME/.daemon.lock  held for as long as it runs: one daemon a user
+//! RUNTIME/.daemon.lock  held for as long as it runs: one daemon a user; one whose lock was removed ends
 //! RUNTIME/daemon.sock   where it is asked
 //! ```
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -275,7 +276,30 @@ fn hold_state(state: &Path) -> anyhow::Result<Option<OwnedFd>> {
 /// What says that this daemon runs. The kernel drops it with its holder.
 #[derive(Debug)]
 pub(crate) struct Running {
-    _lock: OwnedFd,
+    path: PathBuf,
+    lock: OwnedFd,
+}
+
+impl Running {
+    /// Says why this daemon is no more the one of its runtime directory, if that is so: with its lock removed, as where the
+    /// directory was emptied or made anew, nothing keeps another daemon from starting there, and two would change each
+    /// other's limits.
+    pub(crate) fn replaced(&self) -> Option<String> {
+        let own = rustix::fs::fstat(&self.lock).ok()?;
+        let folder = self.path.parent()?;
+        let named = folder.display();
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) if (there.dev(), there.ino()) == (own.st_dev, own.st_ino) => None,
+            Ok(_) => Some(format!(
+                "{named}: another daemon has its lock there: this one gives way to it"
+            )),
+            // A directory that was taken away as a whole may come back; meanwhile no other daemon can start in it.
+            Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => Some(format!(
+                "{named}: the lock of this daemon was removed, so that a second one could start: start it again"
+            )),
+            Err(_) => None,
+        }
+    }
 }
 
 /// Takes the place of the user's one daemon.
@@ -306,7 +330,7 @@ pub(crate) fn be_the_one(runtime: &Path) -> anyhow::Result<Running> {
     // For people, and for whoever is refused.
     rustix::fs::ftruncate(&lock, 0)?;
     rustix::io::write(&lock, format!("{}\n", std::process::id()).as_bytes())?;
-    Ok(Running { _lock: lock })
+    Ok(Running { path, lock })
 }
 
 /// The machine's daemon.
@@ -362,6 +386,38 @@ mod tests {
             assert!(error.starts_with(expected), "{text}: {error}");
             assert!(!error.contains('\n'), "one line: {error}");
         }
+    }
+
+    #[test]
+    fn ranges_and_defaults_of_the_documents_are_those_of_the_program() {
+        let document = include_str!("../../../docs/09-policy.md");
+        let policy = bonsai_api::Policy::default();
+        for (name, default, most, beyond) in [
+            ("headroom", policy.headroom, "100%", "100.1%"),
+            ("hysteresis", policy.hysteresis, "50%", "50.1%"),
+            ("reserve", policy.reserve, "90%", "90.1%"),
+        ] {
+            let spaced = |text: &str| text.replace('%', " %");
+            let row = document
+                .lines()
+                .find(|line| line.starts_with(&format!("| {name} |")));
+            let row = row.expect(name);
+            let range = format!(
+                "| 0.001 to {} | {} |",
+                spaced(most),
+                spaced(&default.to_string())
+            );
+            assert!(row.ends_with(&range), "{row}: {range}");
+            let parsed = |value: &str| parse_config(&format!("[policy]\n{name} = \"{value}\"\n"));
+            parsed("0.001%").expect("the least");
+            parsed(most).expect("the most");
+            parsed("0%").expect_err("none");
+            let why = parsed(beyond).expect_err("more");
+            assert!(why.contains(&spaced(most)) || why.contains("100%"), "{why}");
+        }
+        let example = include_str!("../../../config/limits.example.toml");
+        let burst = bonsai_units::DEFAULT_BURST.as_millis();
+        assert!(example.contains(&format!("it is {burst}ms.")), "{burst}");
     }
 
     #[test]

@@ -71,6 +71,28 @@ pub(crate) fn needed(
     (!nothing).then_some(Value::Object(left))
 }
 
+/// A document without the tables of services that have nothing in them, which say nothing. One of a class or a group has its
+/// name.
+pub(crate) fn without_empty(document: &Value) -> Value {
+    let mut document = document.clone();
+    if let Some(fields) = document.as_object_mut()
+        && let Some(services) = fields.get_mut("services")
+        && empty(services)
+    {
+        fields.remove("services");
+    }
+    document
+}
+
+/// Takes out tables with nothing in them; true where nothing is left.
+fn empty(value: &mut Value) -> bool {
+    let Value::Object(fields) = value else {
+        return false;
+    };
+    fields.retain(|_, value| !empty(value));
+    fields.is_empty()
+}
+
 /// What is different in `after`, by path.
 pub(crate) fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let (before, after) = (leaves(before), leaves(after));

@@ -38,6 +38,9 @@ const END: Duration = Duration::from_secs(15);
 /// It is looked so often whether all threads are there.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Files that could not be written are tried again so often.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// Threads for what takes long, so that the one that answers does not wait. All that strangers may ask for on them is
 /// bounded: exports, questions of the past, names of users, lists.
 const BESIDE: usize = 64;
@@ -178,7 +181,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let served = runtime.block_on(async {
         let at = (!is_passed).then_some(&*socket);
         serve(&app, at, listener, options).await?;
-        end(&app, &threads, &mut ends).await
+        let bound = bound.as_ref();
+        let is_gone = || {
+            running
+                .replaced()
+                .or_else(|| bound.and_then(Bound::replaced))
+        };
+        end(&app, &threads, is_gone, &mut ends).await
     });
     let (done, ending) = oneshot::channel();
     let last = move || {
@@ -281,6 +290,26 @@ impl<'a> Bound<'a> {
             number: number(path),
         }
     }
+
+    /// Says why nothing reaches this daemon by its socket any more, if that is so.
+    fn replaced(&self) -> Option<String> {
+        let own = self.number?;
+        let there = std::fs::symlink_metadata(self.path);
+        let is_own = match there {
+            Ok(meta) => (meta.dev(), meta.ino()) == own,
+            Err(error) => {
+                let is_removed = error.kind() == std::io::ErrorKind::NotFound;
+                // A directory that was taken away as a whole may come back.
+                !is_removed || !self.path.parent().is_some_and(Path::is_dir)
+            }
+        };
+        (!is_own).then(|| {
+            format!(
+                "{}: the socket of this daemon was removed, and nothing reaches it: start it again",
+                self.path.display()
+            )
+        })
+    }
 }
 
 impl Drop for Bound<'_> {
@@ -344,9 +373,19 @@ async fn serve(
     if let Some(ready) = options.ready {
         ready(&said);
     }
+    tokio::spawn(write_pages_again(Arc::clone(app)));
     // Who started it as a service of type `notify` waits for this; nobody else does.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     Ok(())
+}
+
+/// Has tokens of pages written that could not be, for as long as the daemon runs.
+async fn write_pages_again(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(AGAIN).await;
+        let app = Arc::clone(&app);
+        let _ = tokio::task::spawn_blocking(move || app.tokens.pages.write_again()).await;
+    }
 }
 
 /// Threads that never end before the daemon does.
@@ -376,8 +415,13 @@ impl Threads<'_> {
 /// again would not.
 ///
 /// # Errors
-/// Which thread has ended.
-async fn end(app: &App, threads: &Threads<'_>, ends: &mut Ends) -> anyhow::Result<()> {
+/// Which thread has ended, or what of the runtime directory is another daemon's or gone.
+async fn end(
+    app: &App,
+    threads: &Threads<'_>,
+    replaced: impl Fn() -> Option<String>,
+    ends: &mut Ends,
+) -> anyhow::Result<()> {
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
@@ -390,6 +434,9 @@ async fn end(app: &App, threads: &Threads<'_>, ends: &mut Ends) -> anyhow::Resul
             .has_changed()
             .is_err()
             .then_some("keeping");
+        if let Some(why) = replaced() {
+            anyhow::bail!(why);
+        }
         if let Some(what) = app.doors.ended() {
             anyhow::bail!("no connection to {what} is accepted any more: its task has ended");
         }

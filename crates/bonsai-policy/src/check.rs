@@ -89,12 +89,12 @@ pub enum Problem {
     Setting {
         /// Which.
         setting: &'static str,
-        /// What it is.
-        value: i64,
+        /// What it is, in the unit of the configuration.
+        value: String,
         /// The least.
-        least: i64,
+        least: String,
         /// The most.
-        most: i64,
+        most: String,
     },
     /// A target is no number, or negative.
     #[error("{who} has a target for {what} of {value}; it has to be {right}")]
@@ -205,7 +205,9 @@ impl Config {
         }
     }
 
+    /// Checks settings, which are parts of a thousand, all but one.
     fn check_settings(&self, found: &mut Vec<Problem>) {
+        const HALF_LIFE: &str = "half-life";
         let (adaptive, qos) = (&self.adaptive, &self.qos);
         let settings = [
             ("headroom", i64::from(self.headroom), 0, 10_000),
@@ -217,19 +219,9 @@ impl Config {
                 0,
                 1_000,
             ),
-            (
-                "adaptive.percentile",
-                i64::from(adaptive.percentile),
-                500,
-                1_000,
-            ),
-            ("adaptive.margin", i64::from(adaptive.margin), 0, 10_000),
-            (
-                "adaptive.half_life",
-                i64::from(adaptive.half_life_h),
-                1,
-                8_760,
-            ),
+            ("percentile", i64::from(adaptive.percentile), 500, 1_000),
+            ("margin", i64::from(adaptive.margin), 0, 10_000),
+            (HALF_LIFE, i64::from(adaptive.half_life_h), 1, 8_760),
             (
                 "adaptive.lower",
                 i64::from(adaptive.lower_per_minute),
@@ -241,12 +233,17 @@ impl Config {
             ("qos.most", i64::from(qos.most), 1_000, 1_000_000),
         ];
         for (setting, value, least, most) in settings {
+            let written = |number: i64| match setting {
+                HALF_LIFE => format!("{number} h"),
+                _ if number % 10 == 0 => format!("{} %", number / 10),
+                _ => format!("{}.{} %", number / 10, number % 10),
+            };
             if !(least..=most).contains(&value) {
                 found.push(Problem::Setting {
                     setting,
-                    value,
-                    least,
-                    most,
+                    value: written(value),
+                    least: written(least),
+                    most: written(most),
                 });
             }
         }

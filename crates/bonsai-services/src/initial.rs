@@ -10,6 +10,8 @@
 //! RUNTIME/.initial-limits-of-users.json   for those of others, of root's daemon
 //! ```
 //!
+//! The files have a version. One without is of version 1, which has the same fields.
+//!
 //! # Invariants
 //! 1. A newcomer draws on the daemon's pool, or has a plain limit on each resource that is shared
 //!    or has a ceiling: never neither. Without a place in the pool it begins with a part so small
@@ -50,6 +52,24 @@ const OF_USERS: &str = ".initial-limits-of-users.json";
 
 /// Maximum length of such a file, in bytes: a hundred thousand services, each with ceilings of its own.
 const MOST_BYTES: u64 = 16 << 20;
+
+/// The form of such a file.
+const VERSION: u32 = 1;
+
+/// A file as it is written.
+#[derive(Serialize)]
+struct Published<'a> {
+    version: u32,
+    #[serde(flatten)]
+    limits: &'a InitialLimits,
+}
+
+/// The version of a file.
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default)]
+    version: u32,
+}
 
 /// Initial limits of newcomers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,7 +154,8 @@ impl Publication {
 /// # Errors
 /// The file cannot be written or locked, or would be longer than what is read.
 pub fn publish(folder: &Path, limits: &InitialLimits, of_users: bool) -> io::Result<Publication> {
-    let text = serde_json::to_vec(limits)?;
+    let version = VERSION;
+    let text = serde_json::to_vec(&Published { version, limits })?;
     if text.len() as u64 > MOST_BYTES {
         return Err(io::Error::other(format!(
             "{} bytes are more than the {MOST_BYTES} that are read: configure fewer services with \
@@ -165,13 +186,23 @@ fn path(folder: &Path, of_users: bool) -> PathBuf {
 }
 
 /// Reads what a running daemon has published, if the file is that user's.
-fn read(folder: &Path, of_users: bool, owner: u32) -> Option<InitialLimits> {
-    let (limits, file) = read_file(folder, of_users, owner)?;
-    is_held(&file).then_some(limits)
+///
+/// # Errors
+/// A daemon runs, and what it has published cannot be used: why.
+fn read(folder: &Path, of_users: bool, owner: u32) -> Result<Option<InitialLimits>, String> {
+    let Some((text, file)) = read_file(folder, of_users, owner) else {
+        return Ok(None);
+    };
+    if !is_held(&file) {
+        return Ok(None);
+    }
+    parsed(&text)
+        .map(Some)
+        .map_err(|why| format!("{}: {why}", path(folder, of_users).display()))
 }
 
-/// The same of one that may run no more.
-fn read_file(folder: &Path, of_users: bool, owner: u32) -> Option<(InitialLimits, File)> {
+/// The text of a file, also of a daemon that may run no more.
+fn read_file(folder: &Path, of_users: bool, owner: u32) -> Option<(Vec<u8>, File)> {
     let mut options = fs::OpenOptions::new();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = options.read(true).custom_flags(flags.bits().cast_signed());
@@ -182,8 +213,19 @@ fn read_file(folder: &Path, of_users: bool, owner: u32) -> Option<(InitialLimits
     }
     let mut text = Vec::new();
     (&file).take(MOST_BYTES).read_to_end(&mut text).ok()?;
-    let limits = serde_json::from_slice(&text).ok()?;
-    Some((limits, file))
+    Some((text, file))
+}
+
+/// The limits in a file.
+fn parsed(text: &[u8]) -> Result<InitialLimits, String> {
+    let damaged = |error: serde_json::Error| format!("cannot be read: {error}");
+    let Version { version } = serde_json::from_slice(text).map_err(damaged)?;
+    if version > VERSION {
+        return Err(format!(
+            "is of version {version}, and this program knows up to {VERSION}: use the program of the daemon"
+        ));
+    }
+    serde_json::from_slice(text).map_err(damaged)
 }
 
 /// True where another process holds a write lock on a file. Only asked: no lock is placed, also for no moment.
@@ -194,42 +236,57 @@ fn is_held(file: &File) -> bool {
     )
 }
 
+/// Initial limits that were put into force.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Limits for the time up to the daemon's first look, which are to be lifted if that never comes.
+    pub provisional: Vec<Provisional>,
+    /// Why limits of a daemon that runs are not among them.
+    pub missing: Vec<String>,
+}
+
 /// Gives a new service, which the calling process keeps and none of whose processes makes calls
-/// yet, what the daemons of this user and of the machine let newcomers have. Returns the limits that are for the time up to
-/// the daemon's first look, and are to be lifted if that never comes.
+/// yet, what the daemons of this user and of the machine let newcomers have.
 ///
 /// # Errors
 /// The ledger cannot be changed.
-pub fn apply(service: &str, ledger: &Ledger) -> anyhow::Result<Vec<Provisional>> {
-    let mut all = Vec::new();
+pub fn apply(service: &str, ledger: &Ledger) -> anyhow::Result<Applied> {
+    let mut applied = Applied::default();
     let own = own_folder()?;
-    if let Some(limits) = of_own(&own) {
+    let mut of = |read: Result<Option<InitialLimits>, String>| {
+        read.unwrap_or_else(|why| {
+            applied.missing.push(why);
+            None
+        })
+    };
+    let is_elsewhere = std::env::var_os("BONSAI_RUNTIME_DIR").is_some();
+    let system = Path::new(SYSTEM_FOLDER);
+    let of_own = of(of_own(&own));
+    let of_system = (own != system && !is_elsewhere)
+        .then(|| of(read(system, true, 0)))
+        .flatten();
+    if let Some(limits) = of_own {
         let pooled = limits.pool && join_pool(service, ledger, &limits);
         let written = plain(service, ledger, &limits, pooled)?;
-        all.push(Provisional {
+        applied.provisional.push(Provisional {
             whose: BY_DAEMON,
-            folder: own.clone(),
+            folder: own,
             written,
             lasting: limits.lasting(service, written),
         });
     }
-    let is_elsewhere = std::env::var_os("BONSAI_RUNTIME_DIR").is_some();
-    let system = Path::new(SYSTEM_FOLDER);
-    if own != system
-        && !is_elsewhere
-        && let Some(limits) = read(system, true, 0)
-    {
+    if let Some(limits) = of_system {
         let written = limits.plain(service, |_| false);
         put_plain(ledger, BY_SYSTEM, written, monotonic_ns())?;
-        all.push(Provisional {
+        applied.provisional.push(Provisional {
             whose: BY_SYSTEM,
             folder: system.to_owned(),
             written,
             lasting: limits.lasting(service, written),
         });
     }
-    all.retain(|provisional| provisional.written != provisional.lasting);
-    Ok(all)
+    applied.provisional.retain(Provisional::is_for_a_time);
+    Ok(applied)
 }
 
 /// Limits of a newcomer up to the daemon's first look. If the daemon is killed before that, a small part of what the machine has
@@ -246,6 +303,11 @@ pub struct Provisional {
 }
 
 impl Provisional {
+    /// False where all of it is configured.
+    fn is_for_a_time(&self) -> bool {
+        self.written != self.lasting
+    }
+
     /// Lifts the limits if the daemon runs no more and has not looked. Returns true where nothing
     /// is left to do.
     ///
@@ -260,7 +322,8 @@ impl Provisional {
             BY_DAEMON => of_own(&self.folder),
             _ => read(&self.folder, true, 0),
         };
-        if is_there.is_some() {
+        // A daemon that runs will look, whatever it has published since.
+        if !matches!(is_there, Ok(None)) {
             return Ok(false);
         }
         put_plain(ledger, self.whose, self.lasting, now_ns)?;
@@ -269,31 +332,43 @@ impl Provisional {
 }
 
 /// Makes a service a member of a group that a person chose, by `join` ([`group::join`], [`group::join_at_start`]): the
-/// service leaves the pool of this user's daemon by that, and gets what it had there as plain limits before.
+/// service leaves the pool of this user's daemon by that, and gets what it had there as plain limits before, for the time up to the
+/// daemon's next look. Returns what `join` says, and these.
 ///
 /// If `join` fails, it is in the pool as before, or will be.
 ///
 /// # Errors
-/// The ledger cannot be changed, or `join` fails.
+/// The ledger cannot be changed.
 pub fn join_out_of_pool<T>(
     service: &str,
     ledger: &Ledger,
     join: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
+) -> anyhow::Result<(anyhow::Result<T>, Vec<Provisional>)> {
+    let folder = own_folder()?;
     // In no group so far: a daemon may take it into its pool at any moment up to the joining.
     let is_poolable = ledger.membership().is_none() || is_in_pool(ledger);
+    let mut provisional = Vec::new();
     if is_poolable
-        && let Some(limits) = of_own(&own_folder()?)
+        && let Ok(Some(limits)) = of_own(&folder)
         && limits.pool
     {
-        plain(service, ledger, &limits, false)?;
+        let written = plain(service, ledger, &limits, false)?;
+        provisional.push(Provisional {
+            whose: BY_DAEMON,
+            folder,
+            written,
+            lasting: limits.lasting(service, written),
+        });
+        provisional.retain(Provisional::is_for_a_time);
     }
     let joined = join();
     if joined.is_err() && is_poolable {
         // The daemon does the same at its next look.
-        let _ = apply(service, ledger);
+        provisional = apply(service, ledger)
+            .map(|applied| applied.provisional)
+            .unwrap_or_default();
     }
-    joined
+    Ok((joined, provisional))
 }
 
 /// True where a service is in the pool of this user's daemon.
@@ -307,7 +382,7 @@ pub fn is_in_pool(ledger: &Ledger) -> bool {
 #[must_use]
 pub fn is_pool_in_force() -> bool {
     let own = own_folder().ok();
-    own.and_then(|own| of_own(&own))
+    own.and_then(|own| of_own(&own).ok().flatten())
         .is_some_and(|limits| limits.pool)
 }
 
@@ -315,7 +390,7 @@ fn own_folder() -> anyhow::Result<PathBuf> {
     Ok(bonsai_host::runtime_dir()?)
 }
 
-fn of_own(folder: &Path) -> Option<InitialLimits> {
+fn of_own(folder: &Path) -> Result<Option<InitialLimits>, String> {
     read(folder, false, rustix::process::geteuid().as_raw())
 }
 
@@ -364,169 +439,4 @@ fn join_pool(service: &str, ledger: &Ledger, limits: &InitialLimits) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::{Command, Stdio};
-    use std::time::{Duration, Instant};
-
-    use super::*;
-
-    fn folder() -> tempfile::TempDir {
-        tempfile::tempdir().expect("a folder")
-    }
-
-    fn uid() -> u32 {
-        rustix::process::geteuid().as_raw()
-    }
-
-    #[test]
-    fn what_a_daemon_says_is_read_as_long_as_it_lives() {
-        const FOLDER: &str = "BONSAI_TEST_PUBLISHES_IN";
-        let test = "initial::tests::what_a_daemon_says_is_read_as_long_as_it_lives";
-        let mut limits = InitialLimits::default();
-        limits.part[0] = Some(7);
-        if let Some(folder) = std::env::var_os(FOLDER) {
-            // The daemon of this test: a process does not see its own locks.
-            let _file = publish(Path::new(&folder), &limits, false).expect("a file");
-            let _ = io::stdin().read(&mut [0]);
-            return;
-        }
-        let folder = folder();
-        let daemon = || {
-            let mut daemon = Command::new(std::env::current_exe().expect("this test"))
-                .args(["--exact", test])
-                .env(FOLDER, folder.path())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("it starts");
-            let start = Instant::now();
-            while read(folder.path(), false, uid()).is_none() {
-                assert!(start.elapsed() < Duration::from_secs(60), "never published");
-                assert_eq!(daemon.try_wait().expect("known"), None, "it has ended");
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            daemon
-        };
-        let mut first = daemon();
-        assert_eq!(read(folder.path(), false, uid()), Some(limits.clone()));
-        assert_eq!(read(folder.path(), true, uid()), None, "of others");
-        assert_eq!(
-            read(folder.path(), false, uid() + 1),
-            None,
-            "of another user"
-        );
-        first.kill().expect("killed");
-        first.wait().expect("it ends");
-        assert!(path(folder.path(), false).exists(), "it stays");
-        assert_eq!(read(folder.path(), false, uid()), None);
-        let mut second = daemon();
-        drop(second.stdin.take());
-        second.wait().expect("it ends");
-        assert_eq!(read(folder.path(), false, uid()), None);
-    }
-
-    #[test]
-    fn only_its_own_file_is_withdrawn() {
-        let folder = folder();
-        let there = || path(folder.path(), false).exists();
-        let publish = || publish(folder.path(), &InitialLimits::default(), false).expect("a file");
-        let first = publish();
-        assert!(first.is_there());
-        let second = publish();
-        assert!(!first.is_there() && second.is_there());
-        first.withdraw();
-        assert!(there(), "it is of the second");
-        second.withdraw();
-        assert!(!there());
-        let third = publish();
-        fs::remove_file(path(folder.path(), false)).expect("it was there");
-        assert!(!third.is_there());
-    }
-
-    #[test]
-    fn a_file_that_would_not_be_read_is_not_written() {
-        let folder = folder();
-        let mut limits = InitialLimits::default();
-        for i in 0..20_000 {
-            limits
-                .named
-                .insert(format!("service-{i}"), [Some(u64::MAX); Resource::COUNT]);
-        }
-        publish(folder.path(), &limits, false).expect("thousands of services");
-        let (read, _) = read_file(folder.path(), false, uid()).expect("all of it");
-        assert_eq!(read, limits);
-        limits.named.insert("x".repeat(16 << 20), Rates::default());
-        let error = publish(folder.path(), &limits, false).expect_err("too long");
-        assert!(error.to_string().contains("more than"), "{error}");
-    }
-
-    #[test]
-    fn no_link_is_followed_and_no_pipe_waited_for() {
-        let folder = folder();
-        let elsewhere = folder.path().join("elsewhere");
-        fs::write(&elsewhere, "{}").expect("a file");
-        std::os::unix::fs::symlink(&elsewhere, path(folder.path(), false)).expect("a link");
-        assert!(read_file(folder.path(), false, uid()).is_none());
-        fs::remove_file(path(folder.path(), false)).expect("it was there");
-        let pipe = path(folder.path(), false);
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &pipe,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-            0,
-        )
-        .expect("a pipe");
-        assert!(read_file(folder.path(), false, uid()).is_none());
-    }
-
-    #[test]
-    fn a_newcomer_has_a_limit_on_all_that_is_shared_or_has_a_ceiling() {
-        let mut limits = InitialLimits::default();
-        let [read, write, send] = [Resource::Read, Resource::Write, Resource::Send];
-        limits.part[read.index()] = Some(100);
-        limits.part[send.index()] = Some(100);
-        limits.ceiling[send.index()] = Some(1000);
-        let mut vod = Rates::default();
-        vod[send.index()] = Some(50);
-        vod[write.index()] = Some(9);
-        limits.named.insert("vod".to_owned(), vod);
-        let nowhere = |_: Resource| false;
-        let other = limits.plain("other", nowhere);
-        assert_eq!(other[read.index()], Some(100));
-        assert_eq!(other[send.index()], Some(100));
-        assert_eq!(other[write.index()], None);
-        let vod = limits.plain("vod", nowhere);
-        assert_eq!(vod[send.index()], Some(50));
-        assert_eq!(vod[write.index()], Some(9));
-        let lasting = limits.lasting("vod", vod);
-        assert_eq!(lasting[send.index()], Some(50), "configured");
-        assert_eq!(limits.lasting("other", other)[read.index()], None);
-        limits.pool = true;
-        assert_eq!(
-            limits.plain("other", nowhere)[read.index()],
-            Some(6),
-            "the pool is full"
-        );
-        let pooled = limits.plain("vod", |resource| resource == Resource::Send);
-        assert_eq!(pooled[send.index()], None, "the pool holds that");
-        assert_eq!(pooled[write.index()], Some(9));
-    }
-
-    #[test]
-    fn as_many_as_may_come_at_once_have_no_more_than_there_is() {
-        for others in [0, 1, 63, 64, 65, 500, 5000] {
-            let part = InitialLimits::part_of(1_000_000_000, others);
-            assert!(part * NEWCOMERS <= 1_000_000_000, "{others}: {part}");
-            assert!(
-                part * (others as u64 + 1) <= 1_000_000_000,
-                "{others}: {part}"
-            );
-        }
-        assert_eq!(
-            InitialLimits::part_of(0, 3),
-            1,
-            "0 would stand for no limit"
-        );
-    }
-}
+mod tests;

@@ -28,6 +28,7 @@ use crate::library::{self, ENGINE_LINK};
 use crate::output::say;
 use crate::run::{
     Residence, STANDARD_LOADER, begin_with_limits, lift_without_daemon, merged, store_sites,
+    wait_for_look,
 };
 
 /// How long between two looks whether anybody is left.
@@ -115,6 +116,7 @@ pub(crate) fn run(args: &Attach) -> anyhow::Result<u8> {
     };
     say_holes(&ledger, &entered);
     if args.keep {
+        wait_for_look(&service.name, provisional, &ledger);
         return Ok(0);
     }
     lift_without_daemon(provisional, Arc::clone(&ledger));

@@ -7,8 +7,9 @@ mod outside;
 mod token;
 
 use std::path::Path;
+use std::time::Duration;
 
-use bonsai_client::{Client, ClientError};
+use bonsai_client::{Client, ClientError, PATIENCE};
 use bonsai_daemon::Options;
 use bonsai_services::refusal::Refusal;
 
@@ -20,6 +21,9 @@ pub(crate) use change::{config, how, lines, set, show, undo};
 pub(crate) use look::{admit, log, page, past, report, shares};
 pub(crate) use outside::{Outside, samplers};
 pub(crate) use token::token;
+
+/// Time for an answer that a command can do without: twenty periods, and the time in which a picture is made for the first look.
+const SOON: Duration = Duration::from_secs(3);
 
 /// Runs the daemon to its end.
 ///
@@ -47,6 +51,19 @@ pub(crate) fn running() -> anyhow::Result<Option<Client>> {
         return Ok(Some(client));
     }
     machines()
+}
+
+/// The same for a command that only looks, and does without a daemon that hangs: each answer has [`SOON`].
+pub(crate) fn running_soon() -> Option<Client> {
+    let of = |socket: &Path| answering_within(socket, SOON).ok().flatten();
+    let own = bonsai_daemon::socket_path().ok();
+    if let Some(client) = own.and_then(|own| of(&own)) {
+        return Some(client);
+    }
+    let is_elsewhere = bonsai_host::is_runtime_dir_chosen();
+    (!is_elsewhere)
+        .then(|| of(Path::new(bonsai_daemon::SYSTEM_SOCKET)))
+        .flatten()
 }
 
 /// The daemon that a change of a service goes to, if one runs: the machine's only if it knows
@@ -89,10 +106,14 @@ fn machines() -> anyhow::Result<Option<Client>> {
 }
 
 fn answering(socket: &Path) -> anyhow::Result<Option<Client>> {
+    answering_within(socket, PATIENCE)
+}
+
+fn answering_within(socket: &Path, patience: Duration) -> anyhow::Result<Option<Client>> {
     if !socket.exists() {
         return Ok(None);
     }
-    let client = Client::unix(socket)?;
+    let client = Client::unix(socket)?.within(patience);
     match client.status() {
         Ok(_) => Ok(Some(client)),
         // One that was killed leaves its socket behind.

@@ -21,6 +21,7 @@ use crate::cli::{
     GroupCommand, GroupCreate, GroupJoin, GroupLeave, GroupRemove, GroupSet, GroupStatus,
 };
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
+use crate::run::wait_for_look;
 
 /// Does what one of the subcommands says.
 ///
@@ -170,9 +171,11 @@ fn join(args: &GroupJoin) -> anyhow::Result<u8> {
     let group = place::find(&args.group)?;
     let service = Services::open()?.find(&args.service)?;
     let ledger = service.ledger()?;
-    let membership = initial::join_out_of_pool(&args.service, &ledger, || {
+    let (joined, provisional) = initial::join_out_of_pool(&args.service, &ledger, || {
         group::join(&service, &ledger, &group, &wishes)
     })?;
+    wait_for_look(&args.service, provisional, &ledger);
+    let membership = joined?;
     let mut text = String::new();
     let reports = group.reports();
     let own = reports.iter().find(|r| r.membership == membership);

@@ -16,13 +16,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{EventLoops, Ledger, flags};
 use bonsai_services::group::{self, Wishes};
-use bonsai_services::initial::{self, Provisional};
+use bonsai_services::initial::{self, Applied, Provisional};
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::{Start, monotonic_ns, unseen_of_ended};
 use bonsai_services::refusal::{Refusal, before_start};
@@ -47,6 +47,12 @@ const FIRST_LOOK: Duration = Duration::from_millis(250);
 
 /// and no longer.
 const LAST_LOOK: Duration = Duration::from_secs(4);
+
+/// The longest wait for that look in a command that does not stay: the longest period of a daemon.
+const ANY_LOOK: Duration = Duration::from_secs(10);
+
+/// Time between two of its looks.
+const SOON: Duration = Duration::from_millis(20);
 
 /// Everything that is known before anything is made.
 #[derive(Debug)]
@@ -312,7 +318,8 @@ impl Plan {
             // A daemon may have seen it already.
             initial::join_out_of_pool(&service.name, &ledger, || {
                 group::join_at_start(&ledger, &service.name, group, wishes)
-            })?;
+            })?
+            .0?;
         }
         let provisional = begin_with_limits(&service.name, &ledger);
         Ok((ledger, provisional, self.command(service)))
@@ -340,11 +347,14 @@ impl Plan {
 /// Puts into force what a daemon lets a service have that it has not seen yet. Returns what is for the time up to then.
 pub(crate) fn begin_with_limits(service: &str, ledger: &Ledger) -> Vec<Provisional> {
     // With a daemon that cannot be asked or a ledger that has no room for more, the program runs as it does without one.
-    initial::apply(service, ledger).unwrap_or_else(|error| {
-        let why = bonsai_host::sentence(error.as_ref());
+    let applied = initial::apply(service, ledger).unwrap_or_else(|error| Applied {
+        missing: vec![bonsai_host::sentence(error.as_ref())],
+        ..Applied::default()
+    });
+    for why in applied.missing {
         say!("bonsai: {service} has no limit of the daemon's before that looks at it: {why}");
-        Vec::new()
-    })
+    }
+    applied.provisional
 }
 
 /// Lifts limits for the time up to the daemon's first look, if the daemon ends before that: on a thread that ends as soon as the
@@ -365,6 +375,27 @@ pub(crate) fn lift_without_daemon(mut provisional: Vec<Provisional>, ledger: Arc
     let thread = std::thread::Builder::new().name("initial".to_owned());
     if let Err(error) = thread.spawn(look) {
         say!("bonsai: limits up to the daemon's first look stay if that never comes: {error}");
+    }
+}
+
+/// The same where this process does not stay: waits until the daemon has looked or has ended, a period of the daemon in most
+/// cases. One that hangs is waited for until [`ANY_LOOK`].
+pub(crate) fn wait_for_look(service: &str, mut provisional: Vec<Provisional>, ledger: &Ledger) {
+    let start = Instant::now();
+    loop {
+        provisional.retain(|provisional| !provisional.look(ledger).unwrap_or(false));
+        if provisional.is_empty() {
+            return;
+        }
+        if start.elapsed() > ANY_LOOK {
+            say!(
+                "bonsai: {service} has a newcomer's limit still, {} s after the daemon should have looked: it stays if the \
+                 daemon ends before it does",
+                ANY_LOOK.as_secs()
+            );
+            return;
+        }
+        std::thread::sleep(SOON);
     }
 }
 

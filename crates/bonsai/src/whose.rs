@@ -52,7 +52,7 @@ pub(crate) fn go_on(command: &mut Command) -> anyhow::Result<()> {
     let (label, name) = id.split_once(':').unwrap_or_default();
     check_name(name)?;
     // A service that is no `bonsai run` has the name that is written in the configuration.
-    let client = crate::daemon::running().ok().flatten();
+    let client = crate::daemon::running_soon();
     let known = client.and_then(|client| client.service(&id).ok());
     if known.is_some_and(|known| known.target.is_some()) {
         return Ok(());
@@ -98,7 +98,7 @@ fn become_user(owner: &Owner) -> anyhow::Result<()> {
 
 /// The runtime directory of a user in which a service of that name has its folder.
 fn home(owner: &Owner, name: &str) -> Option<PathBuf> {
-    let client = crate::daemon::running().ok().flatten();
+    let client = crate::daemon::running_soon();
     let configured = client.and_then(|client| client.config().ok()?.daemon.users);
     let places = configured.unwrap_or_else(bonsai_daemon::places_of_users);
     let folders = places.iter().map(|place| {

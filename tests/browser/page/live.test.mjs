@@ -259,3 +259,26 @@ test("policy_capacity_and_groups_are_changed_with_a_preview", async () => {
   assert.deepEqual(page.complaints, []);
   await page.context().close();
 });
+
+test("a_hidden_tab_asks_for_nothing", async () => {
+  await open("/qos");
+  const asked = [];
+  page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+  await until(() => asked.includes("/v1/qos"), "it asks again and again while it is seen");
+  const see = (hidden) =>
+    page.evaluate((hidden) => {
+      Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, hidden);
+  await see(true);
+  await sleep(12_000);
+  asked.length = 0;
+  await clear("vod");
+  await sleep(6000);
+  assert.deepEqual(asked, []);
+  await see(false);
+  await until(() => asked.includes("/v1/events") && asked.includes("/v1/qos"), "it asks again");
+  assert.equal(await page.evaluate(() => document.body.dataset.connection), "live");
+  assert.deepEqual(page.complaints, []);
+  await page.context().close();
+});

@@ -1,6 +1,7 @@
 // Exports of block servers: what is read, what of that needed no disk, and what each two have in common.
 
 import { ApiError } from "../api.js";
+import { later } from "../awake.js";
 import { groupText, keyOf, mapText, Meter, savedText, whyText, BLOCK } from "../drives.js";
 import { el, setAttr, setText } from "../dom.js";
 import { spark } from "../spark.js";
@@ -137,7 +138,7 @@ export function exportsView(app) {
     ),
     groups,
   );
-  let timer = 0;
+  let timer = () => {};
   let gone = false;
   let shown = "";
 
@@ -183,8 +184,8 @@ export function exportsView(app) {
       if (!(error instanceof ApiError)) throw error;
       setText(note, error.message);
     }
-    clearTimeout(timer);
-    if (!gone) timer = setTimeout(load, EVERY_MS);
+    timer();
+    if (!gone) timer = later(load, EVERY_MS);
   }
   load();
   return {
@@ -192,7 +193,7 @@ export function exportsView(app) {
     title: "Exports",
     destroy() {
       gone = true;
-      clearTimeout(timer);
+      timer();
     },
   };
 }

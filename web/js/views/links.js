@@ -2,6 +2,7 @@
 // cell, and the answer says whether the kernel does it.
 
 import { ApiError } from "../api.js";
+import { later } from "../awake.js";
 import { baseOfLink } from "../changes.js";
 import { el, setAttr, setText } from "../dom.js";
 import { keyOf, limitText, linkPath, settingOf, shareText } from "../links.js";
@@ -246,7 +247,7 @@ export function linksView(app) {
       note,
     ),
   );
-  let timer = 0;
+  let timer = () => {};
   let gone = false;
 
   // The revision of what is shown.
@@ -265,11 +266,11 @@ export function linksView(app) {
     const { changed } = result;
     if (changed?.in_force) announce(`${target}: in force`);
     else if (changed) toast(`${target}: ${changed.why ?? "not in force"}`, { error: changed.state === "problem" });
-    clearTimeout(timer);
+    timer();
     await load();
     // The next look has nothing in it of before the change.
-    clearTimeout(timer);
-    if (!gone) timer = setTimeout(load, EVERY_MS / 2);
+    timer();
+    if (!gone) timer = later(load, EVERY_MS / 2);
     return "";
   }
 
@@ -302,8 +303,8 @@ export function linksView(app) {
       if (!(error instanceof ApiError)) throw error;
       setText(note, error.message);
     }
-    clearTimeout(timer);
-    if (!gone) timer = setTimeout(load, EVERY_MS);
+    timer();
+    if (!gone) timer = later(load, EVERY_MS);
   }
   load();
   return {
@@ -312,7 +313,7 @@ export function linksView(app) {
     focusFilter: () => filter.focus(),
     destroy() {
       gone = true;
-      clearTimeout(timer);
+      timer();
     },
   };
 }

@@ -1,6 +1,7 @@
 // What clients are to see, what they see, and whether more of them fit.
 
 import { ApiError } from "../api.js";
+import { later } from "../awake.js";
 import { el, field, offer, select, setText, timeElement } from "../dom.js";
 import { announce } from "../notices.js";
 import { RESOURCES, TITLES, parseShare, percent, rate } from "../units.js";
@@ -168,7 +169,7 @@ export function qosView(app) {
   const asking = admission(app);
   const element = el("div", {}, el("h1", { text: "What clients see" }), asking.element, cards, note);
   let key = "";
-  let timer = 0;
+  let timer = () => {};
   let gone = false;
 
   async function load() {
@@ -188,7 +189,7 @@ export function qosView(app) {
     } catch (error) {
       setText(note, error.message);
     }
-    if (!gone) timer = setTimeout(load, EVERY_MS);
+    if (!gone) timer = later(load, EVERY_MS);
   }
   load();
   return {
@@ -197,7 +198,7 @@ export function qosView(app) {
     destroy() {
       gone = true;
       asking.off();
-      clearTimeout(timer);
+      timer();
     },
   };
 }

@@ -142,6 +142,7 @@ export class ServiceForm {
     const may = this.app.store.mayWrite();
     if (this.fieldset.disabled === may) this.fieldset.disabled = !may;
     setText(this.whyNot, may ? "" : this.app.store.whyNot());
+    for (const resource of RESOURCES) this.terms[resource].inherit(this.app.store.use(this.service, resource));
     const now = this.app.store.services.get(this.service)?.settings;
     if (!now) return;
     if (equal(now, this.base.state)) {

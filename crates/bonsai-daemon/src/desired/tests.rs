@@ -229,6 +229,9 @@ fn what_makes_no_difference_is_not_kept() {
         weight_of(2),
         json!({"services": {"vod": {"class": null, "send": {"min": "1000kB/s"}}}}),
         json!({"services": {"other": null}}),
+        // Tables with nothing in them.
+        json!({"services": {"other": {}}}),
+        json!({"services": {"other": {"send": {"max": null}, "limits": {}}}}),
     ] {
         let told = state.change(by("alice", patch), anything).expect("nothing");
         assert!(told.is_empty(), "{told:?}");

@@ -1,5 +1,6 @@
 //! What comes in, read with errors that say what is wrong, and errors that go out.
 
+use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -10,8 +11,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bonsai_api::Problem;
 use bonsai_services::wording::of_document;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use bonsai_units::text::escaped;
+use serde::de::{self, DeserializeOwned, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_json::map::Entry;
 
 use crate::problems::{bad_input, problem, unavailable};
 
@@ -75,14 +79,76 @@ fn malformed(detail: String) -> Failure {
     Failure(problem(400, "malformed", "Not understood", detail))
 }
 
+/// A document in which each name of an object is there once. Of two, readers differ in which they take (RFC 8259, section 4).
+struct Distinct(Value);
+
+impl<'de> Deserialize<'de> for Distinct {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Names).map(Self)
+    }
+}
+
+struct Names;
+
+impl<'de> Visitor<'de> for Names {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(Distinct(value)) = values.next_element()? {
+            all.push(value);
+        }
+        Ok(all.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut all = serde_json::Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            let Distinct(value) = fields.next_value()?;
+            let name = match all.entry(name) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                    continue;
+                }
+                Entry::Occupied(entry) => escaped(entry.key()).into_owned(),
+            };
+            return Err(de::Error::custom(format!("\"{name}\" is there twice")));
+        }
+        Ok(all.into())
+    }
+}
+
 /// Reads a body.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
-    // A body that is no JSON is refused below, with its place.
-    if let Ok(value) = serde_json::from_slice(bytes) {
-        crate::plain::document(&value).map_err(|why| Failure(bad_input(why)))?;
-    }
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let misread = |error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();
         let text = of_document(&error.into_inner().to_string());
         malformed(if path == "." {
@@ -90,7 +156,18 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
         } else {
             format!("{path}: {text}")
         })
-    })?;
+    };
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    match serde_path_to_error::deserialize(&mut json) {
+        Ok(Distinct(value)) => {
+            crate::plain::document(&value).map_err(|why| Failure(bad_input(why)))?;
+        }
+        Err(error) if error.inner().is_data() => return Err(misread(error)),
+        // A body that is no JSON is refused below, with its place.
+        Err(_) => {}
+    }
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(misread)?;
     json.end().map_err(|error| malformed(error.to_string()))?;
     Ok(value)
 }
@@ -200,4 +277,40 @@ pub(super) fn revision(text: &str) -> Result<Option<u64>, Failure> {
             "If-Match: {text:?} is no revision: write it as in ETag, such as \"7\""
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_there_twice_is_refused() {
+        let read = |text: &str| read::<Value>(text.as_bytes()).map_err(|failure| failure.0);
+        for text in [
+            "{}",
+            "[1, -2, 3.5, true, null, \"x\"]",
+            "{\"a\": {\"b\": [{\"a\": 1}, {\"a\": 2}]}, \"b\": {\"b\": \"\\u00e4\"}}",
+            "[18446744073709551615, -9223372036854775808, 1e300]",
+        ] {
+            let value: Value = serde_json::from_str(text).expect("JSON");
+            assert_eq!(read(text).expect(text), value);
+        }
+        for (text, expected) in [
+            ("{\"a\": 1, \"a\": 1}", "\"a\" is there twice"),
+            (
+                "{\"send\": {\"max\": \"1MB/s\", \"m\\u0061x\": null}}",
+                "send: \"max\" is there twice",
+            ),
+            (
+                "[{\"\\u001b\": 1, \"\\u001b\": 2}]",
+                "\"\\u{1b}\" is there twice",
+            ),
+        ] {
+            let problem = read(text).expect_err(text);
+            assert_eq!(problem.status, 400);
+            assert!(problem.detail.contains(expected), "{}", problem.detail);
+        }
+        let deep = "[".repeat(100_000);
+        assert_eq!(read(&deep).expect_err("too deep").status, 400);
+    }
 }

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bonsai_services::observe::unix_ms;
@@ -50,6 +51,8 @@ pub(crate) struct Pages {
     problem: Mutex<Option<String>>,
     /// Held while they are written.
     writing: Mutex<()>,
+    /// True while the file lacks what could not be written.
+    is_behind: AtomicBool,
 }
 
 /// The first port that anybody may listen on; without an answer all of them.
@@ -100,6 +103,7 @@ impl Pages {
             all,
             problem: Mutex::new(problem),
             writing: Mutex::new(()),
+            is_behind: AtomicBool::new(false),
         })
     }
 
@@ -147,6 +151,17 @@ impl Pages {
         all.tokens.insert(hash, bearer);
         all.version = VERSION;
         drop(all);
+        self.write();
+    }
+
+    /// Writes again what could not be written, once a disk has room again.
+    pub(crate) fn write_again(&self) {
+        if self.is_behind.load(Ordering::Relaxed) {
+            self.write();
+        }
+    }
+
+    fn write(&self) {
         // A write that waits for this one has both.
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let all = self.all().clone();
@@ -158,6 +173,7 @@ impl Pages {
                 done => done,
             }
         };
+        self.is_behind.store(written.is_err(), Ordering::Relaxed);
         let problem = written.err().map(|error| {
             format!(
                 "{}: cannot be written: {error}; pages that are open have to be opened anew after a restart",
@@ -250,6 +266,34 @@ mod tests {
         assert!(pages.get("other").is_some() && pages.get("last").is_some());
         assert!(pages.get("1").is_none(), "the oldest of whoever has most");
         assert_eq!(pages.all().tokens.len(), MOST_TOKENS);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_once_it_can_be() {
+        if first_of_anybody() <= 700 {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("full/pages.json");
+        let pages = Pages::open(path.clone()).expect("none yet");
+        pages.are_at(700);
+        let bearer = serde_json::json!({
+            "name": "root", "scope": "write", "all": true, "created_unix_ms": 1,
+            "uid": rustix::process::geteuid().as_raw(), "until_unix_ms": u64::MAX
+        });
+        let bearer: Bearer = serde_json::from_value(bearer).expect("a bearer");
+        pages.insert("hash".to_owned(), bearer);
+        pages.write_again();
+        assert!(
+            pages
+                .problem()
+                .is_some_and(|why| why.contains("cannot be written"))
+        );
+        fs::create_dir(folder.path().join("full")).expect("room");
+        pages.write_again();
+        assert_eq!(pages.problem(), None);
+        let again = Pages::open(path).expect("kept");
+        assert!(again.get("hash").is_some());
     }
 
     #[test]

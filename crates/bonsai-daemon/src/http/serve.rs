@@ -9,9 +9,11 @@ use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -21,8 +23,10 @@ use bonsai_services::refusal::{Refusal, before_start};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
@@ -46,6 +50,10 @@ const WRITE: Duration = Duration::from_secs(30);
 
 /// How long the head of a request may take, and a TLS handshake.
 const HEAD: Duration = Duration::from_secs(10);
+
+/// The most bytes of a request's head, and of an answer that wait to be taken beside the part under way. A head is held until it is whole, also
+/// of connections that have shown no token.
+const HEAD_BYTES: usize = 32 << 10;
 
 /// After an error of the listener itself (no descriptors left), it is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -78,12 +86,14 @@ impl Doors {
     }
 
     /// Listens on a Unix socket that is open: by [`bind`], or passed by the service manager.
-    pub(crate) fn take_unix(
-        &self,
-        listener: std::os::unix::net::UnixListener,
-    ) -> anyhow::Result<()> {
-        listener.set_nonblocking(true)?;
-        self.listen_on(UnixListener::from_std(listener)?)
+    pub(crate) fn take_unix(&self, listener: UnixListener) -> anyhow::Result<()> {
+        listener.set_nonblocking(false)?;
+        let (let_in, guests) = mpsc::unbounded_channel();
+        let accepts = move || accept(&listener, &let_in);
+        thread::Builder::new()
+            .name("accept".to_owned())
+            .spawn(accepts)?;
+        self.spawn("the Unix socket".to_owned(), Door::Unix(guests))
     }
 
     fn spawn(&self, at: String, door: Door) -> anyhow::Result<()> {
@@ -98,14 +108,6 @@ impl Doors {
         let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = tasks.iter().find(|(_, task)| task.is_finished());
         ended.map(|(at, _)| at.clone())
-    }
-
-    fn listen_on(&self, listener: UnixListener) -> anyhow::Result<()> {
-        let door = Door::Unix {
-            listener,
-            places: places(),
-        };
-        self.spawn("the Unix socket".to_owned(), door)
     }
 
     /// Listens on an address; returns it with its port.
@@ -184,7 +186,7 @@ impl Doors {
 
 /// Opens a Unix socket to which every user may connect. A socket that is left over is replaced: the daemon's lock is held, so its
 /// owner has ended. To be called while there is one thread, for a moment all files are made with another mode.
-pub(crate) fn bind(path: &Path) -> anyhow::Result<std::os::unix::net::UnixListener> {
+pub(crate) fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let named = || format!("{}: cannot be listened on", path.display());
     match fs::symlink_metadata(path) {
         Ok(meta) if is_socket(&meta) => fs::remove_file(path)
@@ -199,18 +201,38 @@ pub(crate) fn bind(path: &Path) -> anyhow::Result<std::os::unix::net::UnixListen
     // Rights are decided for each request, by the credentials that the kernel has of its peer. The mode is there from the
     // beginning: a chmod by name would reach any file that has the name by then.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o111));
-    let listener = std::os::unix::net::UnixListener::bind(path);
+    let listener = UnixListener::bind(path);
     rustix::process::umask(before);
     listener.with_context(named).map_err(before_start)
 }
 
+/// Accepts the connections of a Unix socket, and ends those that have no place, for as long as anybody takes them in. A thread of its own does
+/// nothing else: with a full queue, connecting fails for every user, and a user with connections without end would fill it
+/// while requests are answered.
+fn accept(listener: &UnixListener, let_in: &mpsc::UnboundedSender<Caller>) {
+    let places = places();
+    while !let_in.is_closed() {
+        let Ok((stream, _)) = listener.accept() else {
+            thread::sleep(AGAIN);
+            continue;
+        };
+        let Ok(cred) = socket_peercred(&stream) else {
+            continue;
+        };
+        // One user with all of them would keep out the others.
+        if let Some(place) = places.take(&Client::User(cred.uid.as_raw())) {
+            let _ = let_in.send((stream, place));
+        }
+    }
+}
+
+/// A connection of a Unix socket, and its place.
+type Caller = (std::os::unix::net::UnixStream, Place);
+
 /// A listener.
 enum Door {
-    Unix {
-        listener: UnixListener,
-        /// Connections that each user has.
-        places: Places,
-    },
+    /// Connections that the accepting thread lets in.
+    Unix(mpsc::UnboundedReceiver<Caller>),
     Tcp {
         listener: TcpListener,
         tls: Option<Arc<Secure>>,
@@ -225,22 +247,23 @@ enum Guest {
 }
 
 impl Door {
-    async fn accept(&self) -> io::Result<(Guest, Peer)> {
+    /// The next connection; none where nothing accepts any more.
+    async fn next(&mut self) -> io::Result<Option<(Guest, Peer)>> {
         match self {
-            Self::Unix { listener, places } => loop {
-                let (stream, _) = listener.accept().await?;
-                let cred = stream.peer_cred()?;
-                // One user who opens all of them would keep out the others.
-                let Some(place) = places.take(&Client::User(cred.uid())) else {
-                    continue;
+            Self::Unix(guests) => {
+                let Some((stream, place)) = guests.recv().await else {
+                    return Ok(None);
                 };
+                stream.set_nonblocking(true)?;
+                let stream = UnixStream::from_std(stream)?;
+                let cred = stream.peer_cred()?;
                 let peer = Peer::Process {
                     uid: cred.uid(),
                     gid: cred.gid(),
                     pid: cred.pid().and_then(|pid| u32::try_from(pid).ok()),
                 };
-                return Ok((Guest::Unix(stream, place), peer));
-            },
+                Ok(Some((Guest::Unix(stream, place), peer)))
+            }
             Self::Tcp {
                 listener,
                 tls,
@@ -254,19 +277,19 @@ impl Door {
                 let peer = Peer::Address { from, to };
                 let tls = tls.as_ref().map(|tls| tls.now());
                 let arrival = arrivals.arrive(super::arrivals::client(from, to));
-                Ok((Guest::Tcp(stream, tls, arrival), peer))
+                Ok(Some((Guest::Tcp(stream, tls, arrival), peer)))
             }
         }
     }
 
     /// Lets in whoever comes, as long as there is room.
-    async fn serve(self, router: Router) {
+    async fn serve(mut self, router: Router) {
         loop {
-            let Ok((guest, peer)) = self.accept().await else {
-                tokio::time::sleep(AGAIN).await;
-                continue;
-            };
-            tokio::spawn(guest.serve(peer, router.clone()));
+            match self.next().await {
+                Ok(Some((guest, peer))) => drop(tokio::spawn(guest.serve(peer, router.clone()))),
+                Ok(None) => return,
+                Err(_) => tokio::time::sleep(AGAIN).await,
+            }
         }
     }
 }
@@ -315,7 +338,10 @@ async fn connection(
         async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|n| match n {})) }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
-    let builder = builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let builder = builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES);
     let stream = TokioIo::new(Patient::new(stream, WRITE));
     // Whatever goes wrong on a connection is the end of it, and of nothing else.
     let mut connection = pin!(builder.serve_connection(stream, service));

@@ -131,7 +131,7 @@ fn terms_make_sense() {
     assert_eq!(
         said(&config),
         [
-            "headroom is 20000; it has to be 0 to 10000",
+            "headroom is 2000 %; it has to be 0 % to 1000 %",
             "the machine has for read a capacity of nothing; it has to be above 0 and at most 100 GB/s",
             "vod has for send a min of 40 Mbit/s, above its max of 30 Mbit/s",
             "vod has for send a weight of 2000; weights are 1 to 1000",

@@ -227,7 +227,7 @@ fn a_group_is_joined_while_a_daemon_takes_the_service_into_its_pool() {
                 }
                 into_chosen()
             });
-            let number = number.expect("it joins");
+            let number = number.expect("written").0.expect("it joins");
             assert_eq!(chosen.number_of(&ledger), Some(number), "{look}");
             assert_eq!(grouped(&ledger, bonsai_calls::SENDTO).count_ones(), 1);
             assert!(pool.members().is_empty(), "{look}");
@@ -241,7 +241,7 @@ fn a_group_is_joined_while_a_daemon_takes_the_service_into_its_pool() {
         let joined = join_out_of_pool("a", &ledger, || {
             group::join(&a, &ledger, chosen.group(), &wishes)
         });
-        joined.expect_err("it shares no reads");
+        joined.expect("written").0.expect_err("it shares no reads");
         assert!(pool.number_of(&ledger).is_some());
     });
 }

@@ -22,7 +22,7 @@ pub(crate) struct Outside {
 /// # Errors
 /// There is no such service, or nothing can be read.
 pub(crate) fn samplers(service: Option<&str>) -> anyhow::Result<(Sampler, Outside)> {
-    let client = super::running().ok().flatten();
+    let client = super::running_soon();
     let mut outside = Outside {
         client,
         only: service.map(str::to_owned),

@@ -7,6 +7,7 @@ mod durable;
 mod exports;
 mod faults;
 mod fixture;
+mod floods;
 mod interface;
 mod killed;
 mod lives;

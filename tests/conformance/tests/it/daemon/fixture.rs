@@ -144,6 +144,19 @@ impl Ring {
         self.daemon.as_ref().expect("it runs").signal(signal);
     }
 
+    /// Waits until the daemon has ended by itself; its exit code.
+    pub(super) fn ended(&mut self) -> Option<i32> {
+        let mut daemon = self.daemon.take().expect("it runs");
+        let start = Instant::now();
+        loop {
+            if let Some(status) = daemon.0.try_wait().expect("known") {
+                return status.code();
+            }
+            assert!(start.elapsed() < PATIENCE, "it never ends");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Ends the daemon with a signal.
     pub(super) fn end(&mut self, signal: Signal) {
         let mut daemon = self.daemon.take().expect("it runs");

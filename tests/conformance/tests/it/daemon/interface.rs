@@ -187,6 +187,13 @@ fn requests_that_are_too_large_or_never_end_harm_nobody() {
         (400..500).contains(&answer.status) || answer.status == 0,
         "{answer:?}"
     );
+    let twice = "{\"capacity\":{\"read\":\"1MB/s\",\"read\":\"2MB/s\"}}";
+    is_problem(
+        &ring,
+        &request("PATCH", "/v1/config", &[], twice),
+        400,
+        "capacity: \"read\" is there twice",
+    );
     let deep = "[".repeat(10_000);
     is_problem(
         &ring,

@@ -52,11 +52,23 @@ fn a_daemon_that_ends_removes_no_socket_of_another() {
     let mut command = other.daemon_command(&[]);
     command.env("BONSAI_RUNTIME_DIR", ring.bonsai.services());
     other.start_by(command);
-    ring.end(Signal::TERM);
+    assert_eq!(ring.ended(), Some(1), "it gives way");
     assert!(socket.exists(), "it is of the other one");
     assert!(ring.say(&["shares"]).status.success());
     other.end(Signal::TERM);
     assert!(!socket.exists());
+}
+
+#[test]
+fn a_daemon_without_its_lock_or_its_socket_ends() {
+    for name in [".daemon.lock", "daemon.sock"] {
+        let mut ring = Ring::started(FILE);
+        fs::remove_file(ring.bonsai.services().join(name)).expect("it was there");
+        assert_eq!(ring.ended(), Some(1), "without {name}");
+        // The next one finds nothing in its way.
+        ring.start(&[]);
+        ring.get("/v1/status");
+    }
 }
 
 /// Nothing is drawn while nobody looks; whoever looks then sees what is, not what was.
@@ -230,7 +242,7 @@ fn a_full_disk_costs_the_history_and_nothing_else() {
     let mut ring = Ring::new(FILE);
     fs::create_dir_all(ring.state()).expect("a folder");
     let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs"])
+        .args(["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"])
         .arg(ring.state())
         .output();
     if !mounted.is_ok_and(|mounted| mounted.status.success()) {
@@ -243,7 +255,7 @@ fn a_full_disk_costs_the_history_and_nothing_else() {
         }
     }
     let _mounted = Mounted(ring.state());
-    fs::write(ring.state().join("ballast"), vec![1; 60 * 1024]).expect("ballast");
+    fs::write(ring.state().join("ballast"), vec![1; 1020 * 1024]).expect("ballast");
     ring.start(&[]);
     let _vod = ring.reader("vod");
     ring.until("it is in the pool", |ring| {
@@ -262,9 +274,15 @@ fn a_full_disk_costs_the_history_and_nothing_else() {
         ring.done(&["log"])
             .contains("vod.read.max nothing -> 16MB/s")
     );
+    // The token of a page is kept where its port is root's.
+    assert_eq!(ring.ask("POST", "/v1/page", "").status, 200);
+    let problems = |ring: &Ring| ring.get("/v1/status")["problems"].to_string();
     fs::remove_file(ring.state().join("ballast")).expect("room");
-    std::thread::sleep(Duration::from_millis(100));
-    ring.get("/v1/status");
+    ring.until("nothing is left to be written", |ring| {
+        problems(ring) == "[]"
+    });
+    let kept = fs::read_to_string(ring.state().join("changes.json")).expect("it is written");
+    assert!(kept.contains("16MB/s"), "{kept}");
 }
 
 /// Opens a socket, and becomes another program with it as the first descriptor that is passed

@@ -293,6 +293,80 @@ fn a_part_up_to_the_first_look_is_lifted_if_the_daemon_ends_before_that() {
     drop(one.end());
 }
 
+/// Kills a daemon that hangs once a service has a limit up to its first look, which the command that ends lifts.
+fn lifts_without_a_look(ring: &mut Ring, service: &str, args: &[&str]) {
+    ring.signal(rustix::process::Signal::STOP);
+    // Its socket would be waited for by each look of this test.
+    std::fs::remove_file(ring.socket()).expect("it was there");
+    let mut command = ring.command(args);
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut joins = Ends(command.spawn().expect("it starts"));
+    ring.until("it has a part", |ring| {
+        ring.say(&["status", service])
+            .stdout
+            .contains("write/daemon")
+    });
+    ring.end(rustix::process::Signal::KILL);
+    let status = joins.0.wait().expect("it ends");
+    assert!(status.success(), "{args:?}: {status}");
+    let status = ring.done(&["status", service]);
+    assert!(!status.contains("write/daemon"), "{status}");
+}
+
+#[test]
+fn a_command_that_does_not_stay_lifts_a_part_whose_daemon_has_ended() {
+    let mut ring = started(&format!("{FILE}[daemon]\npool = false\n"));
+    let mut sleeper = Command::new("/bin/sleep");
+    let sleeper = Ends(sleeper.arg("600").spawn().expect("it starts"));
+    let pid = sleeper.0.id().to_string();
+    lifts_without_a_look(
+        &mut ring,
+        "late",
+        &["attach", "--keep", "--name", "late", &pid],
+    );
+    drop(sleeper);
+
+    let mut ring = started(FILE);
+    ring.done(&["group", "create", "g", "--limit", "write=200MB/s"]);
+    let one = writer(&ring, &["--name", "one"], &DD);
+    ring.until("it is in the pool", |ring| {
+        ring.of("one", "write")["enforced"] == "pool"
+    });
+    lifts_without_a_look(&mut ring, "one", &["group", "join", "g", "one"]);
+    let status = ring.done(&["status", "one"]);
+    assert!(status.contains("group g write"), "{status}");
+    drop(one.end());
+}
+
+#[test]
+fn the_group_that_a_person_names_is_quicker_than_the_daemon() {
+    let ring = started(&format!("{FILE}[daemon]\nperiod = \"10ms\"\n"));
+    ring.done(&["group", "create", "g", "--limit", "write=200MB/s"]);
+    for i in 0..40 {
+        let name = format!("b{i}");
+        ring.done(&["run", "--name", &name, "--group", "g", "--", "/bin/true"]);
+    }
+}
+
+#[test]
+fn what_a_newer_daemon_publishes_is_refused_and_said_once() {
+    let ring = Ring::new(FILE);
+    // As a daemon does: written and locked by a process that lives.
+    let path = ring.bonsai.services().join(".initial-limits.json");
+    std::fs::write(&path, "{\"version\":2,\"shares\":{}}").expect("a file");
+    let file = std::fs::OpenOptions::new().write(true).open(&path);
+    let file = file.expect("the file");
+    let how = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::fcntl_lock(&file, how).expect("a lock");
+    let said = ring.say(&["run", "--name", "new", "--", "/bin/true"]);
+    assert!(said.status.success(), "{said:?}");
+    let refused = said.stderr.matches("is of version 2").count();
+    assert_eq!(refused, 1, "{}", said.stderr);
+    drop(file);
+    let said = ring.say(&["run", "--name", "new", "--", "/bin/true"]);
+    assert!(!said.stderr.contains("version"), "{}", said.stderr);
+}
+
 #[test]
 fn a_daemon_that_shares_nothing_takes_services_out_of_the_pool_of_the_one_before() {
     for (file, enforced) in [
