@@ -53,16 +53,14 @@ impl Document {
         if bytes.len() > MOST_BYTES {
             return Err(too_long());
         }
-        let text = std::str::from_utf8(bytes).map_err(|_| Unreadable::new("it is not UTF-8"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| neither())?;
         let text = text.trim_start_matches('\u{feff}').trim_start();
         if text.starts_with("#EXTM3U") {
             hls::read(text, base)
         } else if text.starts_with('<') {
             dash::read(text, base).map(|offer| Self::Offer(Arc::new(offer)))
         } else {
-            Err(Unreadable::new(
-                "it is neither an HLS playlist (#EXTM3U) nor a DASH description (XML)",
-            ))
+            Err(neither())
         }
     }
 }
@@ -79,6 +77,12 @@ impl Document {
             }),
         }
     }
+}
+
+fn neither() -> Unreadable {
+    Unreadable::new(
+        "it is neither an HLS playlist (#EXTM3U) nor a DASH description (XML); name an .m3u8 or .mpd",
+    )
 }
 
 pub(super) fn too_long() -> Unreadable {

@@ -294,7 +294,7 @@ fn playlists_that_are_none_fail_players_in_words() {
         (web.url("/busy"), "playlist", "503"),
         (web.url("/silent"), "playlist", "no answer in 1 s"),
         (web.url("/text"), "playlist", "neither an HLS playlist"),
-        (web.url("/binary"), "playlist", "not UTF-8"),
+        (web.url("/binary"), "playlist", "name an .m3u8 or .mpd"),
         (web.url("/live"), "playlist", "no end"),
         (web.url("/half"), "playlist", ""),
         (web.url("/huge"), "playlist", "more than 4 MiB"),
