@@ -331,3 +331,23 @@ fn a_test_of_the_page_that_failed_says_why() {
     );
     assert!(!told.contains("three"), "{told}");
 }
+
+#[test]
+fn a_process_that_a_test_left_behind_holds_nothing_up_and_is_named() {
+    let repository = Repository::new(&[]);
+    repository.program(
+        "cargo",
+        "sleep 99 & echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured'",
+    );
+    let output = repository.run("test.sh", &["-p", "a"]);
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    assert!(
+        said.contains("was left behind by a test, and is ended: sleep 99"),
+        "{said}"
+    );
+    assert_eq!(
+        said.lines().next_back(),
+        Some("1 passed, 0 failed, 0 skipped")
+    );
+}

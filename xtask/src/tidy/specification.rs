@@ -1,10 +1,10 @@
-//! Each promise in `SPECIFICATION.md` names the test or benchmark that holds it, and
-//! that exists.
+//! Each promise in `SPECIFICATION.md` names the test or benchmark that holds it, each fault in
+//! `docs/faults.md` the test that closes it, and these exist.
 //!
 //! A table whose last heading speaks of tests or benchmarks is a table of promises.
 //! The last cell of each row names, in backticks, one or more of
 //!
-//! - `some_crate::module::test_name`: a function of that crate;
+//! - `some_crate::module::test_name`: a function of that crate; `browser::test_name`: a test of the page in a browser;
 //! - `tests/file`, `scripts/file` or `crates/name/tests/file`: a file, with `::name`
 //!   behind it a name in that file (`tests/x` is looked for in every crate, too);
 //! - `bench:NAME`: a benchmark of `bonsai-lab`;
@@ -14,20 +14,28 @@
 use super::tree::Tree;
 use super::{Finding, mask};
 
-const PAGE: &str = "SPECIFICATION.md";
+/// Pages with tables of promises.
+const PAGES: [&str; 2] = ["SPECIFICATION.md", "docs/faults.md"];
+/// The folder of tests in a browser.
+const BROWSER: &str = "tests/browser/";
 /// The folder whose sources name the benchmarks.
 const BENCHMARKS: &str = "crates/bonsai-lab";
 const RIGHT: &str = "name `crate::path::test`, `tests/file` or `bench:NAME`, or write untested";
 
-/// Rows without a name, and names of nothing. A tree without the page has no findings.
+/// Rows without a name, and names of nothing. A tree without a page has no findings about it.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let Some(text) = tree.text(PAGE) else {
+    let pages = PAGES.iter();
+    pages.flat_map(|page| check_page(tree, page)).collect()
+}
+
+fn check_page(tree: &Tree, page: &'static str) -> Vec<Finding> {
+    let Some(text) = tree.text(page) else {
         return Vec::new();
     };
     let rows = rows(text);
     if rows.is_empty() {
         return vec![Finding::new(
-            PAGE,
+            page,
             1,
             "no table of promises",
             "write a table whose last heading is Test",
@@ -41,11 +49,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 .next()
                 .is_none()
         {
-            findings.push(Finding::new(PAGE, line, "a promise without a test", RIGHT));
+            findings.push(Finding::new(page, line, "a promise without a test", RIGHT));
         }
         for name in names {
             if let Some(what) = missing(tree, name) {
-                findings.push(Finding::new(PAGE, line, what, RIGHT));
+                findings.push(Finding::new(page, line, what, RIGHT));
             }
         }
     }
@@ -108,8 +116,15 @@ fn missing(tree: &Tree, name: &str) -> Option<String> {
     let Some(function) = function else {
         return Some(format!("{name} is neither a test, a file nor a benchmark"));
     };
+    if place == "browser" {
+        let quoted = format!("test(\"{function}\"");
+        let mut texts = tree.texts();
+        let found = texts.any(|(path, text)| path.starts_with(BROWSER) && text.contains(&quoted));
+        return (!found).then(|| format!("no test {function} in {BROWSER}"));
+    }
     let folder = match place {
         "xtask" => place.to_owned(),
+        "conformance" => "tests/conformance".to_owned(),
         place => format!("crates/{}", place.replace('_', "-")),
     };
     let found = tree
@@ -162,7 +177,7 @@ mod tests {
     fn found(rows: &str) -> Vec<String> {
         let page = format!("{HEAD}{rows}");
         let tree = Tree::of(&[
-            (PAGE, &page),
+            (PAGES[0], &page),
             (
                 "crates/bonsai-bucket/src/lib.rs",
                 "// fn gone() {}\nproptest! {\n    fn never_over() {}\n}\nfn user() { other() }\n",
@@ -174,6 +189,11 @@ mod tests {
             (
                 "crates/bonsai-lab/src/lib.rs",
                 "const NAME: &str = \"call-cost\";\n",
+            ),
+            ("tests/conformance/tests/it/a.rs", "fn as_bare() {}\n"),
+            (
+                "tests/browser/page/a.test.mjs",
+                "test(\"it_plays\", () => {});\n",
             ),
             ("scripts/conformance.sh", "check read_short\n"),
         ]);
@@ -189,6 +209,7 @@ mod tests {
                     | b \\| c | 1 | `bonsai_bucket::of_a_macro`, `bench:call-cost` |\n\
                     | d | 1 | `tests/it.rs` and `tests/it.rs::of_a_macro` |\n\
                     | e | 1 | `scripts/conformance.sh::read_short` |\n\
+                    | g | 1 | `conformance::as_bare`, `browser::it_plays` |\n\
                     | f | 1 | untested: needs two sockets |\n";
         assert_eq!(found(rows), Vec::<String>::new());
     }
@@ -205,6 +226,7 @@ mod tests {
                 "`nowhere::never_over`",
                 "no function never_over in crates/nowhere",
             ),
+            ("`browser::it`", "no test it in tests/browser/"),
             ("`tests/gone.rs`", "no file tests/gone.rs"),
             ("`tests/it.rs::gone`", "no gone in tests/it.rs"),
             (
@@ -229,7 +251,10 @@ mod tests {
     fn other_tables_and_other_pages_have_no_promises() {
         let page = "| word | meaning |\n|---|---|\n| rate | bytes |\n";
         let whats = |tree: &Tree| check(tree).into_iter().map(|f| f.what).collect::<Vec<_>>();
-        assert_eq!(whats(&Tree::of(&[(PAGE, page)])), ["no table of promises"]);
+        assert_eq!(
+            whats(&Tree::of(&[(PAGES[0], page)])),
+            ["no table of promises"]
+        );
         assert_eq!(
             whats(&Tree::of(&[("README.md", page)])),
             Vec::<String>::new()
