@@ -1,6 +1,7 @@
 /* Which descriptor is ready, and calls that belong nowhere else. */
 #define _GNU_SOURCE
 #include "harness.h"
+#include <stdio.h>
 
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
@@ -246,6 +247,31 @@ static void map_errors(struct run *r)
 
 CASE(mmap, .symbol = "mmap", .entry = "getppid", .ops = 24, .setup = two_pages, .op = mmap_op, .errors = map_errors);
 CASE(mmap64, .symbol = "mmap64", .entry = "getppid", .ops = 24, .setup = two_pages, .op = mmap64_op);
+
+typedef FILE *opening(const char *, const char *);
+
+/* Passed on with another mode, which lets stdio map nothing. */
+static long open_with(struct run *r, unsigned i, opening *open_file)
+{
+    char path[64];
+    unsigned char first[16];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", r->fd[0]);
+    FILE *file = open_file(path, i % 2 ? "rm" : "re");
+    CHECK(r, file != NULL);
+    CHECK(r, fread(first, 1, 16, file) == 16 && memcmp(first, r->want, 16) == 0);
+    CHECK(r, fclose(file) == 0);
+    CHECK(r, open_file("/nowhere/at/all", "rm") == NULL && errno == ENOENT);
+    CHECK(r, open_file(path, "m") == NULL && errno == EINVAL);
+    mix_bytes(r, i, first, 16);
+    CHECK(r, getppid() == RAW0(SYS_getppid));
+    return 0;
+}
+
+static long fopen_op(struct run *r, unsigned i) { return open_with(r, i, fopen); }
+static long fopen64_op(struct run *r, unsigned i) { return open_with(r, i, fopen64); }
+
+CASE(fopen, .symbol = "fopen", .entry = "getppid", .ops = 24, .setup = two_pages, .op = fopen_op);
+CASE(fopen64, .symbol = "fopen64", .entry = "getppid", .ops = 24, .setup = two_pages, .op = fopen64_op);
 
 /* number is the context; one read of a file per operation. */
 static void aio_context(struct run *r)

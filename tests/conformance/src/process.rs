@@ -57,13 +57,12 @@ impl std::error::Error for ProcessError {}
 /// It cannot be started, or takes longer.
 pub fn finish(command: &mut Command, limit: Duration) -> Result<Finished, ProcessError> {
     let started = Instant::now();
-    let mut child = command
+    let command = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .map_err(ProcessError::Failed)?;
+        .process_group(0);
+    let mut child = started_when_written(command).map_err(ProcessError::Failed)?;
     let group = rustix::process::Pid::from_child(&child);
     let stdout = reader(child.stdout.take());
     let stderr = reader(child.stderr.take());
@@ -86,6 +85,23 @@ pub fn finish(command: &mut Command, limit: Duration) -> Result<Finished, Proces
         stderr: stderr.join().unwrap_or_default(),
         elapsed,
     })
+}
+
+/// Starts a program that this process may have written just now: a child of another test has it open to be written for as long
+/// as that has not run its own program (execve(2): ETXTBSY).
+fn started_when_written(command: &mut Command) -> std::io::Result<Child> {
+    let started = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::ExecutableFileBusy
+                    && started.elapsed() < Duration::from_secs(5) =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            child => return child,
+        }
+    }
 }
 
 fn reader(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {

@@ -400,6 +400,7 @@ fn come_back(test: &str, kinds: &[(&'static str, &[&str])]) -> Option<Vec<&'stat
             Err(error) => {
                 let text = error.to_string();
                 assert!(text.contains("exactly as it is"), "{name}: {text}");
+                println!("{text}");
                 refused.push(*name);
             }
             Ok(saved) => {

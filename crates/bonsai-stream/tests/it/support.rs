@@ -154,6 +154,13 @@ impl Served {
         panic!("no {words:?} in {heard:?}");
     }
 
+    /// Events so far.
+    pub(crate) fn heard(&self) -> Vec<String> {
+        let mut heard = self.heard.lock().expect("one thread");
+        heard.extend(self.events.try_iter());
+        heard.clone()
+    }
+
     pub(crate) fn end(mut self) -> Summary {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().expect("once").join().expect("it ends")

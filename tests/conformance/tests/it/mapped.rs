@@ -53,7 +53,8 @@ fn run(options: &[&str], program: &Path, args: &[&str]) -> Finished {
 /// The document at the end of a run with `--json`.
 fn document(finished: &Finished) -> Value {
     let line = finished.stderr.lines().rfind(|line| line.starts_with('{'));
-    serde_json::from_str(line.expect("a document")).expect("JSON")
+    let line = line.unwrap_or_else(|| panic!("no document: {finished:?}"));
+    serde_json::from_str(line).expect("JSON")
 }
 
 /// Bytes of mapped files by the end of a run, to be read and to be written.
