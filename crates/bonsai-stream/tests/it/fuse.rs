@@ -84,7 +84,7 @@ impl Folder {
         self.hangs.store(hangs, Ordering::SeqCst);
     }
 
-    /// Number of reads that hang.
+    /// How many reads hang.
     pub(crate) fn hung(&self) -> u32 {
         self.hung.load(Ordering::SeqCst)
     }
