@@ -17,7 +17,6 @@
 //!    each address, bytes of a request, the time that it takes, bytes that wait to be taken.
 //! 4. Nothing outside the root is sent, whatever a link in it says.
 
-mod ahead;
 mod connection;
 mod engine;
 mod film;
@@ -27,7 +26,6 @@ mod lower;
 mod parts;
 mod pipeline;
 mod ports;
-mod readers;
 mod root;
 mod send;
 mod stream;

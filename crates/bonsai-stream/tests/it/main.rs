@@ -5,8 +5,6 @@ mod capture;
 mod documents;
 mod files;
 mod film;
-mod fuse;
-mod hung;
 mod parts;
 mod play;
 mod programs;
