@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Programs that were begun.
+static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// Why a program could not be made.
 #[derive(Debug)]
@@ -146,6 +150,9 @@ impl Compiler {
             assert!(file.exists(), "there is no {}", file.display());
         }
         let program = self.into.join(name);
+        // Under a name of its own up to its end: another test may make the same program, and run it, at this moment.
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let unfinished = self.into.join(format!(".{}-{number}", std::process::id()));
         let output = Command::new(&self.command)
             .args([
                 "-std=gnu17",
@@ -159,7 +166,7 @@ impl Compiler {
             .arg("-Wl,--build-id=none")
             // Distributions that fortify by default would have us call other symbols.
             .args(["-U_FORTIFY_SOURCE", "-pthread", "-o"])
-            .arg(&program)
+            .arg(&unfinished)
             .args(files.iter().map(|file| self.sources.join(file)))
             .args(options)
             .args(self.libc(options))
@@ -170,6 +177,7 @@ impl Compiler {
                 String::from_utf8_lossy(&output.stderr).into_owned(),
             ));
         }
+        std::fs::rename(&unfinished, &program).map_err(|error| refused(error.to_string()))?;
         Ok(program)
     }
 }
