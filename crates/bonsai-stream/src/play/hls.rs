@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn what_cannot_be_played_is_refused_in_words() {
         for (text, words) in [
-            ("", "neither"),
+            ("", "no playlist"),
             ("<html>", "no DASH"),
             ("#EXTM3U\n", "no segment"),
             ("#EXTM3U\n#EXTINF:2,\n0.ts\n", "no end"),
