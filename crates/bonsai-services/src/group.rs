@@ -17,7 +17,9 @@ pub mod place;
 mod pool;
 pub mod view;
 
-pub use join::{can_join, draw_anew, join, join_at_start, join_with, leave, leave_at_end, of};
+pub use join::{
+    can_join, draw_anew, is_in_pool, join, join_at_start, join_with, leave, leave_at_end, of,
+};
 pub use member::{Wishes, change};
 pub use pool::{DAEMON_POOL, Pool, PoolMember, Share, Terms, is_of};
 pub use view::{GroupView, Seen, blamed, drawn, limit_views, waiting_name};

@@ -34,7 +34,7 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 use serde::{Deserialize, Serialize};
 
-use crate::group::{self, DAEMON_POOL, join_with, place};
+use crate::group::{self, DAEMON_POOL, is_in_pool, join_with, place};
 use crate::limits::{BY_DAEMON, BY_SYSTEM, Rates, plain_rates, put_plain};
 use crate::observe::monotonic_ns;
 
@@ -268,24 +268,24 @@ pub fn apply(service: &str, ledger: &Ledger) -> anyhow::Result<Applied> {
     if let Some(limits) = of_own {
         let pooled = limits.pool && join_pool(service, ledger, &limits);
         let written = plain(service, ledger, &limits, pooled)?;
-        applied.provisional.push(Provisional {
-            whose: BY_DAEMON,
-            folder: own,
+        applied.provisional.extend(Provisional::new(
+            BY_DAEMON,
+            own,
+            (service, &limits),
             written,
-            lasting: limits.lasting(service, written),
-        });
+        ));
     }
     if let Some(limits) = of_system {
         let written = limits.plain(service, |_| false);
         put_plain(ledger, BY_SYSTEM, written, monotonic_ns())?;
-        applied.provisional.push(Provisional {
-            whose: BY_SYSTEM,
-            folder: system.to_owned(),
+        let folder = system.to_owned();
+        applied.provisional.extend(Provisional::new(
+            BY_SYSTEM,
+            folder,
+            (service, &limits),
             written,
-            lasting: limits.lasting(service, written),
-        });
+        ));
     }
-    applied.provisional.retain(Provisional::is_for_a_time);
     Ok(applied)
 }
 
@@ -303,9 +303,20 @@ pub struct Provisional {
 }
 
 impl Provisional {
-    /// False where all of it is configured.
-    fn is_for_a_time(&self) -> bool {
-        self.written != self.lasting
+    /// The limits that were written; `None` where all of them are configured.
+    fn new(
+        whose: &'static str,
+        folder: PathBuf,
+        (service, limits): (&str, &InitialLimits),
+        written: Rates,
+    ) -> Option<Self> {
+        let lasting = limits.lasting(service, written);
+        (written != lasting).then_some(Self {
+            whose,
+            folder,
+            written,
+            lasting,
+        })
     }
 
     /// Lifts the limits if the daemon runs no more and has not looked. Returns true where nothing
@@ -353,13 +364,12 @@ pub fn join_out_of_pool<T>(
         && limits.pool
     {
         let written = plain(service, ledger, &limits, false)?;
-        provisional.push(Provisional {
-            whose: BY_DAEMON,
+        provisional.extend(Provisional::new(
+            BY_DAEMON,
             folder,
+            (service, &limits),
             written,
-            lasting: limits.lasting(service, written),
-        });
-        provisional.retain(Provisional::is_for_a_time);
+        ));
     }
     let joined = join();
     if joined.is_err() && is_poolable {
@@ -369,13 +379,6 @@ pub fn join_out_of_pool<T>(
             .unwrap_or_default();
     }
     Ok((joined, provisional))
-}
-
-/// True where a service is in the pool of this user's daemon.
-#[must_use]
-pub fn is_in_pool(ledger: &Ledger) -> bool {
-    let pool = place::own(DAEMON_POOL).ok();
-    ledger.membership().is_some() && ledger.group() == pool
 }
 
 /// True where this user's daemon lets services share in its pool now.

@@ -204,7 +204,7 @@ fn join(args: &GroupJoin) -> anyhow::Result<u8> {
 fn leave(args: &GroupLeave) -> anyhow::Result<u8> {
     let service = args.service.as_str();
     let ledger = Services::open()?.find(service)?.ledger()?;
-    if initial::is_in_pool(&ledger) && initial::is_pool_in_force() {
+    if group::is_in_pool(&ledger) && initial::is_pool_in_force() {
         let text = format!(
             "{service} shares what the machine has in the daemon's pool, which it cannot leave \
              while the daemon runs: bonsai group join GROUP {service} puts it into another group"

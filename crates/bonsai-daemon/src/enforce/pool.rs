@@ -13,8 +13,8 @@ use std::sync::Arc;
 use bonsai_api::Enforced;
 use bonsai_ledger::{Membership, Part};
 use bonsai_policy::{Allocated, Grant, Observation, PerResource};
-use bonsai_services::group::{self, DAEMON_POOL, Pool, Terms};
-use bonsai_services::initial::is_in_pool;
+use bonsai_services::group::{self, DAEMON_POOL, Pool, Terms, is_in_pool};
+
 use bonsai_units::Resource;
 
 use super::{Enforcer, Outcome, Reads, Wanted};

@@ -121,10 +121,7 @@ pub(super) fn enter(
     }
     let now = monotonic_ns();
     let mut limits = ledger.edit(now)?;
-    let pool = place::own(DAEMON_POOL).ok();
-    let is_pooled = ledger.membership().is_some()
-        && ledger.group() == pool
-        && pool.as_deref() != Some(group.path());
+    let is_pooled = is_in_pool(ledger) && ledger.group().as_deref() != Some(group.path());
     if ledger.membership().is_some() && !is_pooled {
         let text = format!(
             "{service} is in the group {} already: bonsai group leave {service} takes it out",
@@ -152,6 +149,13 @@ pub(super) fn enter(
         give_back(pooled)?;
     }
     Ok(membership)
+}
+
+/// True where a service is in the pool of this user's daemon.
+#[must_use]
+pub fn is_in_pool(ledger: &Ledger) -> bool {
+    let pool = place::own(DAEMON_POOL).ok();
+    ledger.membership().is_some() && ledger.group() == pool
 }
 
 /// Gives the number of a service back that has left the group. Calls that wait for the group go on.
