@@ -1,7 +1,7 @@
 //! Any bytes as a file of users and as proofs of a password: read, or refused in a sentence; nothing that is made up is granted.
 #![no_main]
 
-use bonsai_media::access::{Asked, Guard, Users};
+use bonsai_media::access::{AuthRequest, Guard, Users};
 use libfuzzer_sys::fuzz_target;
 
 const FILE: &str = "ann:bonsai:3fdbf97863c35cc7d0dfc546df717deb\n";
@@ -16,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
     let users = Users::parse(FILE).expect("right");
     let guard = Guard::for_http(users, [0; 32]);
     for header in [text.to_owned(), format!("Digest username=\"ann\", realm=\"bonsai\", {text}")] {
-        let asked = Asked {
+        let asked = AuthRequest {
             header: Some(&header),
             method: "GET",
             uri: "/",

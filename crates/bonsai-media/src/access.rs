@@ -4,7 +4,7 @@
 //! # Invariants
 //! 1. No password is kept: a file of users has the MD5 of `name:realm:password`, as `htdigest(1)` writes it.
 //! 2. A challenge is one of this server, and of the last five minutes; nothing is kept of it. A client that shows the right proof for
-//!    an older one is told a new one and not that the password is wrong (`stale`).
+//!    an older one gets a new one, and not the answer that the password is wrong (`stale`).
 //! 3. The time of an answer does not tell if there is a user of that name, nor how much of a proof is right.
 
 use std::collections::HashMap;
@@ -97,7 +97,7 @@ impl Users {
 
 /// A request, as far as its proof is about it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct AuthRequest<'a> {
     /// The header `Authorization`.
     pub header: Option<&'a str>,
     /// The method.
@@ -161,7 +161,7 @@ impl Guard {
     ///
     /// # Errors
     /// The request proves no user.
-    pub fn check(&self, asked: &Asked<'_>) -> Result<String, Denied> {
+    pub fn check(&self, asked: &AuthRequest<'_>) -> Result<String, Denied> {
         let users = Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner));
         let now_s = asked.now_ns / 1_000_000_000;
         let (why, is_stale) = match asked.header {
@@ -218,7 +218,7 @@ impl Guard {
 /// The user of a proof that is right, and the challenge that it is for.
 fn proved<'a>(
     header: &'a str,
-    asked: &Asked<'_>,
+    asked: &AuthRequest<'_>,
     users: &Users,
 ) -> Result<(&'a str, &'a str), String> {
     let of = Parameters::parse(header)?;

@@ -41,8 +41,8 @@ fn header(challenge: &str, (name, password): (&str, &str), method: &str, uri: &s
     text + &format!(", response=\"{}\"", hex(&proof))
 }
 
-fn asked<'a>(header: Option<&'a str>, uri: &'a str, now_ns: u64) -> Asked<'a> {
-    Asked {
+fn asked<'a>(header: Option<&'a str>, uri: &'a str, now_ns: u64) -> AuthRequest<'a> {
+    AuthRequest {
         header,
         method: "DESCRIBE",
         uri,
@@ -60,7 +60,7 @@ fn the_proof_of_the_standard_is_right() {
                   nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", uri=\"/dir/index.html\", qop=auth, \
                   nc=00000001, cnonce=\"0a4f113b\", response=\"6629fae49393a05397450978507c4ef1\", \
                   opaque=\"5ccc069c403ebaf9f0171e9517f40e41\"";
-    let asked = Asked {
+    let asked = AuthRequest {
         method: "GET",
         ..asked(None, "/dir/index.html", 0)
     };
@@ -107,7 +107,7 @@ fn a_challenge_is_answered_for_five_minutes_with_the_right_password() {
         assert_eq!(check(&right, uri, 302), Err(true));
         // A challenge of a time to come: after a restart of the machine's clock.
         assert_eq!(check(&right, uri, 0), Err(true));
-        let goes_on = Asked {
+        let goes_on = AuthRequest {
             goes_on: true,
             ..asked(Some(&right), uri, 10_000 * SECOND)
         };

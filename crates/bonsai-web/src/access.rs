@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use bonsai_media::access::{Asked, Guard};
+use bonsai_media::access::{AuthRequest, Guard};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::answer::Refused;
@@ -24,7 +24,7 @@ async fn answer(State(guard): State<Arc<Guard>>, request: Request, next: Next) -
     let now = clock_gettime(ClockId::Monotonic);
     let header = request.headers().get(header::AUTHORIZATION);
     let uri = request.uri().path_and_query();
-    let denied = guard.check(&Asked {
+    let denied = guard.check(&AuthRequest {
         header: header.map(|value| value.to_str().unwrap_or_default()),
         method: request.method().as_str(),
         uri: uri.map_or("/", |uri| uri.as_str()),

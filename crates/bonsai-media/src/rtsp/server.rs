@@ -167,43 +167,28 @@ impl Server {
         let number = asked
             .header(&CSEQ)
             .and_then(|text| text.parse::<u32>().ok());
-        let denied = self.granted(&asked).err();
         let reply = match number {
             _ if request.version() != Version::V1_0 => {
                 let why = "it speaks another version of the protocol";
                 Err(Refusal::new(StatusCode::RTSPVersionNotSupported, why))
             }
             None => Err(Refusal::new(StatusCode::BadRequest, "it has no CSeq")),
-            Some(_) => match &denied {
-                Some(denied) => Err(Refusal::new(StatusCode::Unauthorized, denied.why.clone())),
-                None => ready!(self.reply(&asked, host)),
+            Some(_) => match self.granted(&asked) {
+                Ok(()) => ready!(self.reply(&asked, host)),
+                Err(denied) => {
+                    let challenge = vec![(WWW_AUTHENTICATE, denied.challenge)];
+                    let status = StatusCode::Unauthorized;
+                    let refused = denied.is_wrong.then(|| Refusal::new(status, denied.why));
+                    return Poll::Ready(answered(number, status, (challenge, Vec::new()), refused));
+                }
             },
         };
-        let (status, headers, body, refused) = match reply {
-            Ok((headers, body)) => (StatusCode::Ok, headers, body, None),
-            Err(refusal) => (
-                refusal.status,
-                more(&asked, &refusal),
-                Vec::new(),
-                Some(refusal),
-            ),
-        };
-        let mut builder = Response::builder(Version::V1_0, status).header(SERVER, NAME);
-        if let Some(number) = number {
-            builder = builder.header(CSEQ, number.to_string());
-        }
-        for (name, value) in headers {
-            builder = builder.header(name, value);
-        }
-        let is_asked = |refused: &Refusal| refused.status == StatusCode::Unauthorized;
-        let mut refused = refused;
-        if let Some(denied) = denied.filter(|_| refused.as_ref().is_some_and(is_asked)) {
-            builder = builder.header(WWW_AUTHENTICATE, denied.challenge);
-            refused = refused.filter(|_| denied.is_wrong);
-        }
-        Poll::Ready(Answer {
-            bytes: written(builder, body),
-            refused,
+        Poll::Ready(match reply {
+            Ok(reply) => answered(number, StatusCode::Ok, reply, None),
+            Err(refusal) => {
+                let reply = (more(&asked, &refusal), Vec::new());
+                answered(number, refusal.status, reply, Some(refusal))
+            }
         })
     }
 
@@ -288,7 +273,7 @@ impl Server {
             return Ok(());
         }
         let session = asked.header(&SESSION);
-        guard.check(&access::Asked {
+        guard.check(&access::AuthRequest {
             header: asked.header(&AUTHORIZATION),
             method: asked.request.method().into(),
             uri: asked.url(),
@@ -542,6 +527,26 @@ fn more(asked: &Asked<'_>, refusal: &Refusal) -> Vec<(HeaderName, String)> {
             vec![(UNSUPPORTED, wanted.to_owned())]
         }
         _ => Vec::new(),
+    }
+}
+
+/// An answer to a request of that number.
+fn answered(
+    number: Option<u32>,
+    status: StatusCode,
+    (headers, body): Reply,
+    refused: Option<Refusal>,
+) -> Answer {
+    let mut builder = Response::builder(Version::V1_0, status).header(SERVER, NAME);
+    if let Some(number) = number {
+        builder = builder.header(CSEQ, number.to_string());
+    }
+    for (name, value) in headers {
+        builder = builder.header(name, value);
+    }
+    Answer {
+        bytes: written(builder, body),
+        refused,
     }
 }
 
