@@ -1,15 +1,16 @@
 //! A file of users that may ask, read again when it is another one.
 
-use std::fs::{self, File, Metadata};
+use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use bonsai_media::access::{Guard, Users};
 use bonsai_services::refusal::Refusal;
+use bonsai_stream::folder::Stamp;
 use rustix::fs::OFlags;
 
 use crate::output::say;
@@ -26,9 +27,6 @@ pub(super) struct Guards {
     pub(super) rtsp: Arc<Guard>,
     pub(super) http: Arc<Guard>,
 }
-
-/// Changes when a file is written or replaced.
-type Stamp = (u64, u64, i64, i64, u64);
 
 impl Guards {
     /// Reads a file of users, and reads it again for as long as these are there.
@@ -55,14 +53,14 @@ impl Guards {
 }
 
 /// On a thread of its own, as a file system may hang.
-fn follow(path: &PathBuf, mut last: Stamp, guards: &[Weak<Guard>; 2]) {
+fn follow(path: &Path, mut last: Stamp, guards: &[Weak<Guard>; 2]) {
     loop {
         thread::sleep(LOOKS);
         if guards.iter().all(|guard| guard.strong_count() == 0) {
             return;
         }
-        // One that is gone for a moment is being replaced.
-        let Ok(now) = fs::symlink_metadata(path).map(|meta| stamp(&meta)) else {
+        // A file that is gone for a moment is being replaced.
+        let Ok(now) = open(path).and_then(|file| stamp(&file)) else {
             continue;
         };
         if now == last {
@@ -85,18 +83,26 @@ fn follow(path: &PathBuf, mut last: Stamp, guards: &[Weak<Guard>; 2]) {
     }
 }
 
-fn read(path: &Path) -> Result<(Users, Stamp), String> {
+fn open(path: &Path) -> Result<File, String> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
+    let mut options = File::options();
+    let options = options.read(true).custom_flags(flags.bits().cast_signed());
+    options
         .open(path)
         .map_err(|error| match error.raw_os_error() {
             Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
                 "it is a link, which could lead elsewhere tomorrow: name the file itself".to_owned()
             }
             _ => bonsai_host::sentence(&error),
-        })?;
+        })
+}
+
+fn stamp(file: &File) -> Result<Stamp, String> {
+    Stamp::of(file).map_err(|error| bonsai_host::sentence(&error))
+}
+
+fn read(path: &Path) -> Result<(Users, Stamp), String> {
+    let file = open(path)?;
     let meta = file.metadata().map_err(|error| error.to_string())?;
     if !meta.is_file() {
         return Err("it is no file".into());
@@ -107,20 +113,11 @@ fn read(path: &Path) -> Result<(Users, Stamp), String> {
             "it has mode {mode:03o}, by which others can read or change it: chmod 640 or 600 is right"
         ));
     }
+    let stamp = stamp(&file)?;
     let mut text = String::new();
     let read = file.take(LONGEST + 1).read_to_string(&mut text);
     if read.map_err(|error| bonsai_host::sentence(&error))? as u64 > LONGEST {
         return Err("it is larger than 1 MiB".into());
     }
-    Ok((Users::parse(&text)?, stamp(&meta)))
-}
-
-fn stamp(meta: &Metadata) -> Stamp {
-    (
-        meta.dev(),
-        meta.ino(),
-        meta.mtime(),
-        meta.mtime_nsec(),
-        meta.size(),
-    )
+    Ok((Users::parse(&text)?, stamp))
 }

@@ -28,6 +28,22 @@ pub(crate) fn play(test: &str, program: &str, args: &[&str]) -> Option<(bool, St
     Some((ended.status.success(), said))
 }
 
+/// GStreamer, if it is installed, comes to the end of the pictures of a film without an error.
+pub(crate) fn gstreamer(test: &str, url: &str, settings: &[&str]) {
+    let source = format!("location={url}");
+    let after = ["!", "rtph264depay", "!", "h264parse", "!", "fakesink"];
+    let args = [&["rtspsrc", &source], settings, &after].concat();
+    let Some((is_well, said)) = play(test, "gst-launch-1.0", &args) else {
+        return;
+    };
+    // Without the plug-ins there is no player.
+    if said.contains("no element") {
+        skip(test, "plug-ins of GStreamer are missing");
+    } else {
+        assert!(is_well && !said.contains("ERROR"), "{settings:?}: {said}");
+    }
+}
+
 #[test]
 fn players_come_to_the_end_of_a_film_without_an_error() {
     const TEST: &str = "players to the end";
@@ -39,27 +55,8 @@ fn players_come_to_the_end_of_a_film_without_an_error() {
     let (_server, at) = Server::start(&place, &[folder, "--rtsp", ":0"], 1);
     let url = format!("{}clip.mp4", at[0]);
     for protocols in ["tcp", "udp"] {
-        let source = format!("location={url}");
         let by = format!("protocols={protocols}");
-        let args = [
-            "rtspsrc",
-            &source,
-            &by,
-            "!",
-            "rtph264depay",
-            "!",
-            "h264parse",
-            "!",
-            "fakesink",
-        ];
-        if let Some((is_well, said)) = play(TEST, "gst-launch-1.0", &args) {
-            // Without the plug-ins there is no player.
-            if said.contains("no element") {
-                skip(TEST, "plug-ins of GStreamer are missing");
-            } else {
-                assert!(is_well && !said.contains("ERROR"), "{protocols}: {said}");
-            }
-        }
+        gstreamer(TEST, &url, &[&by]);
         let args = [
             "-v",
             "error",
