@@ -13,7 +13,7 @@ pub enum ClientError {
     Refused(Problem),
     /// No process listens there.
     #[error("no daemon answers at {place}: {source}")]
-    Nobody {
+    Absent {
         /// Where it was looked for.
         place: String,
         /// The error of the system.
@@ -50,7 +50,7 @@ impl ClientError {
         // Names that lead nowhere and certificates have kinds of their own.
         let has_connected = !source.is_connect() || kind(&source) == Some(ErrorKind::WouldBlock);
         if !has_connected || kind(&source).is_some_and(is_absent) {
-            return Self::Nobody { place, source };
+            return Self::Absent { place, source };
         }
         let about = if source.is_timeout() {
             "nothing has come in time".to_owned()

@@ -13,7 +13,7 @@
 //!
 //! # Errors
 //! [`ClientError::Refused`] is what the daemon says ([`Problem`]); everything else is between here
-//! and there. [`ClientError::Nobody`] is said only where the kernel says so: a daemon that is flooded or hangs is one
+//! and there. [`ClientError::Absent`] is given only where the kernel says that no process listens: a daemon that is flooded or hangs is one
 //! that runs. Each call waits at most [`PATIENCE`], unless [`Client::within`] says otherwise.
 #![forbid(unsafe_code)]
 
@@ -142,7 +142,7 @@ impl Client {
         place: String,
     ) -> Answer<Self> {
         let http = builder.timeout(PATIENCE).no_proxy().build();
-        let http = http.map_err(|source| ClientError::Nobody {
+        let http = http.map_err(|source| ClientError::Absent {
             place: place.clone(),
             source,
         })?;
@@ -584,7 +584,7 @@ mod tests {
         assert!(error.to_string().contains("runs and does not answer"));
         ends.join().expect("it ends");
         let error = client.status().expect_err("none listens");
-        assert!(matches!(error, ClientError::Nobody { .. }), "{error:?}");
+        assert!(matches!(error, ClientError::Absent { .. }), "{error:?}");
     }
 
     #[test]

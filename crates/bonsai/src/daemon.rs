@@ -117,7 +117,7 @@ fn answering_within(socket: &Path, patience: Duration) -> anyhow::Result<Option<
     match client.status() {
         Ok(_) => Ok(Some(client)),
         // One that was killed leaves its socket behind.
-        Err(ClientError::Nobody { .. }) => Ok(None),
+        Err(ClientError::Absent { .. }) => Ok(None),
         Err(error) => Err(said(error)),
     }
 }

@@ -134,7 +134,7 @@ fn databases_that_are_damaged_while_it_runs_are_moved_aside() {
     );
     ring.done(&["set", "vod", "read=17MB/s"]);
     // The trail is moved aside where it is read, by itself.
-    ring.until("the trail is told", |ring| {
+    ring.until("the trail has it", |ring| {
         let said = ring.say(&["log"]);
         said.stdout.contains("16MB/s -> 17MB/s")
     });
