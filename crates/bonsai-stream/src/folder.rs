@@ -8,7 +8,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, makedev, openat2, statx,
+};
 use rustix::io::Errno;
 
 /// Which file it is, and whether it is still the same in it.
@@ -34,6 +36,26 @@ impl Stamp {
                 known.st_mtime,
                 i64::try_from(known.st_mtime_nsec).unwrap_or(0),
             ),
+        })
+    }
+
+    /// The same as far as this machine knows: a file system that has to ask for it, as NFS and FUSE, is not waited
+    /// for.
+    pub(crate) fn known(file: &impl AsFd) -> io::Result<Self> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let known = match statx(file, "", flags, StatxFlags::BASIC_STATS) {
+            Ok(known) => known,
+            // A filter of system calls may not know it.
+            Err(Errno::NOSYS | Errno::PERM) => return Self::of(file),
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(Self {
+            file: (
+                makedev(known.stx_dev_major, known.stx_dev_minor),
+                known.stx_ino,
+            ),
+            bytes: known.stx_size,
+            changed: (known.stx_mtime.tv_sec, i64::from(known.stx_mtime.tv_nsec)),
         })
     }
 

@@ -5,8 +5,8 @@
 //! - [`folder`]: files of a folder, and of no other.
 //! - [`serve`]: clips sent to viewers, by the thousand.
 //! - [`watch`]: viewers of a stream, by the thousand, each with a meter.
-#![forbid(unsafe_code)]
 
+mod at_once;
 pub mod capture;
 mod clock;
 mod datagrams;

@@ -17,6 +17,7 @@
 //!    each address, bytes of a request, the time that it takes, bytes that wait to be taken.
 //! 4. Nothing outside the root is sent, whatever a link in it says.
 
+mod ahead;
 mod connection;
 mod engine;
 mod film;
@@ -26,6 +27,7 @@ mod lower;
 mod parts;
 mod pipeline;
 mod ports;
+mod readers;
 mod root;
 mod send;
 mod stream;

@@ -18,6 +18,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use super::connection::{Connection, Waiting};
 use super::house::House;
 use super::loader::Loader;
+use super::readers::Readers;
 use super::root::Root;
 use super::send::{Around, Sender, Step};
 use super::stream::Stream;
@@ -78,6 +79,7 @@ enum Of {
     Pair(usize, bool),
     Timer,
     Loader,
+    Readers,
 }
 
 impl Of {
@@ -88,6 +90,7 @@ impl Of {
             Self::Pair(index, is_reports) => (2 + u64::from(is_reports), index),
             Self::Timer => (4, 0),
             Self::Loader => (5, 0),
+            Self::Readers => (6, 0),
         };
         EventData::new_u64(kind << 48 | index as u64)
     }
@@ -99,6 +102,7 @@ impl Of {
             1 => Self::Connection(index),
             4 => Self::Timer,
             5 => Self::Loader,
+            6 => Self::Readers,
             kind => Self::Pair(index, kind == 3),
         }
     }
@@ -136,10 +140,13 @@ impl<'a> Engine<'a> {
             .map_err(|errno| Error::System(errno.into()))?;
         epoll::add(&epoll, root.loader(), Of::Loader.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
+        let readers = Readers::new().map_err(Error::System)?;
+        epoll::add(&epoll, &readers, Of::Readers.data(), EventFlags::IN)
+            .map_err(|errno| Error::System(errno.into()))?;
         super::may_open(plan);
         let timeout = nanos(plan.limits.session);
         let server = Server::new(timeout).guarded(plan.users.clone());
-        let mut house = House::new(plan, root, on_event);
+        let mut house = House::new(plan, (root, readers), on_event);
         house.tell(&Event::Listening(at));
         Ok(Self {
             listener,
@@ -271,6 +278,8 @@ impl<'a> Engine<'a> {
                     self.blocked_until = now() + BLOCKED;
                     again = Some(self.blocked_until);
                 }
+                // It goes on when that was read.
+                Step::Reads => again = Some(u64::MAX),
                 Step::Failed(why) => failed = Some(why),
             },
             Some((_, Next::Report)) => {
@@ -280,6 +289,7 @@ impl<'a> Engine<'a> {
             Some((_, Next::End)) => {
                 self.sender.report(stream, true, unix(), &mut around);
                 stream.timeline.pause(now());
+                stream.ahead.clear();
                 self.server.stopped(session);
             }
             None => {}
@@ -348,6 +358,7 @@ impl<'a> Engine<'a> {
             // What is due is looked after next, and the timer is set anew by that.
             Of::Timer => {}
             Of::Loader => self.loaded(),
+            Of::Readers => self.house.came(),
         }
     }
 

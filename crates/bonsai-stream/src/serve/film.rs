@@ -47,7 +47,7 @@ impl Film {
     }
 
     /// The file of a quality; beyond the lowest, that of the lowest.
-    pub(super) fn file(&self, quality: usize) -> &File {
+    pub(super) fn file(&self, quality: usize) -> &Arc<File> {
         let (file, _) = &self.files[quality.min(self.files.len() - 1)];
         file
     }
@@ -71,7 +71,7 @@ impl Film {
 
     /// Why a quality cannot be sent any further, if its file is no longer what it was.
     pub(super) fn changed(&self, quality: usize) -> Option<&'static str> {
-        match Stamp::of(self.file(quality)) {
+        match Stamp::known(self.file(quality)) {
             Ok(now) if now == *self.stamp(quality) => None,
             Ok(_) => Some("its file has changed"),
             Err(_) => Some("its file cannot be looked at any more"),

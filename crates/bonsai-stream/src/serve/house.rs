@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
@@ -13,10 +14,12 @@ use bonsai_media::seen::{Counted, Gathering};
 use bonsai_media::timeline::Started;
 use rtsp_types::StatusCode;
 
+use super::ahead::Ahead;
 use super::film::Film;
 use super::parts::{Packetiser, StreamView};
 use super::pipeline::Pipeline;
 use super::ports::Pair;
+use super::readers::Readers;
 use super::root::{Root, Wanted};
 use super::stream::{Sink, Stream};
 use super::{Event, Plan, network};
@@ -56,6 +59,7 @@ pub(super) struct House<'a> {
     film: Option<Arc<Film>>,
     per_address: HashMap<IpAddr, u32>,
     pub(super) due: BinaryHeap<Reverse<(u64, usize)>>,
+    pub(super) readers: Rc<Readers>,
     pub(super) load: Load,
     pub(super) gathering: Gathering,
     pub(super) over: Vec<Over>,
@@ -68,7 +72,11 @@ pub(super) struct House<'a> {
 }
 
 impl<'a> House<'a> {
-    pub(super) fn new(plan: &'a Plan, root: Root, on_event: &'a mut dyn FnMut(&Event<'_>)) -> Self {
+    pub(super) fn new(
+        plan: &'a Plan,
+        (root, readers): (Root, Readers),
+        on_event: &'a mut dyn FnMut(&Event<'_>),
+    ) -> Self {
         let late = nanos(plan.late);
         Self {
             plan,
@@ -82,6 +90,7 @@ impl<'a> House<'a> {
             film: None,
             per_address: HashMap::new(),
             due: BinaryHeap::new(),
+            readers: Rc::new(readers),
             load: Load::new(plan.when_behind, late),
             gathering: Gathering::default(),
             over: Vec::new(),
@@ -117,6 +126,17 @@ impl<'a> House<'a> {
             stream.armed = due;
             if due < u64::MAX {
                 self.due.push(Reverse((due, session)));
+            }
+        }
+    }
+
+    /// Streams go on whose samples were read.
+    pub(super) fn came(&mut self) {
+        for done in self.readers.take() {
+            let stream = self.streams.get_mut(done.session);
+            let stream = stream.and_then(Option::as_mut);
+            if stream.is_some_and(|stream| stream.ahead.came(done.ticket, done.chunk)) {
+                self.arm(done.session, None);
             }
         }
     }
@@ -300,7 +320,8 @@ impl Host for House<'_> {
             self.streams.resize_with(session + 1, || None);
         }
         let way = (pipeline, handlers, parts);
-        let stream = Stream::new(film, (clip, cname), whose, way);
+        let ahead = Ahead::new(Rc::clone(&self.readers), session);
+        let stream = Stream::new((film, ahead), (clip, cname), whose, way);
         self.load.promise(need);
         self.streams[session] = Some(stream);
         *self.per_address.entry(address).or_default() += 1;

@@ -1,7 +1,6 @@
-//! What files say is read by a thread of its own: a movie's tables may be large and a disk slow, and what
+//! What files say is read by threads of its own: a movie's tables may be large and a disk slow, and what
 //! is due of others does not wait for them.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -25,6 +24,9 @@ const PEEK: usize = 128;
 
 /// Clips that wait to be read.
 pub(super) const QUEUE: usize = 64;
+
+/// Threads that read them: a file that hangs, which is read once however many ask for it, takes one of them.
+const THREADS: usize = 8;
 
 /// Of pictures that decoding is said to begin with, so many are looked at.
 const LOOKED_AT: usize = 8;
@@ -62,7 +64,7 @@ pub(super) enum Unread {
     Over,
 }
 
-/// The thread.
+/// The threads.
 #[derive(Debug)]
 pub(super) struct Loader {
     jobs: SyncSender<Vec<Opened>>,
@@ -78,7 +80,7 @@ struct Shelf {
 }
 
 impl Loader {
-    /// Starts it. It ends with this one, when it has read what it is at.
+    /// Starts them. They end with this one, each when it has read what it is at.
     ///
     /// # Errors
     /// What the system says.
@@ -101,9 +103,17 @@ impl Loader {
     }
 
     pub(super) fn run(&self, jobs: Receiver<Vec<Opened>>) -> io::Result<()> {
-        let whose = Arc::clone(&self.shelf);
-        let thread = thread::Builder::new().name("clips".to_owned());
-        thread.spawn(move || whose.fill(&jobs))?;
+        let jobs = Arc::new(Mutex::new(jobs));
+        for index in 0..THREADS {
+            let (shelf, jobs) = (Arc::clone(&self.shelf), Arc::clone(&jobs));
+            let thread = thread::Builder::new().name("clips".to_owned());
+            match thread.spawn(move || shelf.fill(&jobs)) {
+                Err(error) if index == 0 => return Err(error),
+                // Those that there are do.
+                Err(_) => break,
+                Ok(_) => {}
+            }
+        }
         Ok(())
     }
 
@@ -142,8 +152,9 @@ impl Shelf {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fill(&self, jobs: &Receiver<Vec<Opened>>) {
-        for files in jobs {
+    fn fill(&self, jobs: &Mutex<Receiver<Vec<Opened>>>) {
+        let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        while let Ok(files) = next() {
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
@@ -169,14 +180,16 @@ fn read(opened: &Opened) -> Result<Source, Bad> {
     let file = &opened.file;
     let needs = clip.needs(MOST, |track, sample| {
         // What cannot be read is said when it is to be sent.
-        let found = beginning(file, track, sample, packets::is_disposable);
+        let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at);
+        let found = beginning(read, track, sample, packets::is_disposable);
         found.unwrap_or_default()
     });
     let is_anew = |track: &Track| {
         let keys = track.samples().iter().skip(1).filter(|of| of.is_sync());
         let mut keys = keys.take(LOOKED_AT);
         keys.all(|of| {
-            let found = beginning(file, track, of, packets::begins_anew);
+            let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at);
+            let found = beginning(read, track, of, packets::begins_anew);
             found.unwrap_or_default() != Some(false)
         })
     };
@@ -188,12 +201,12 @@ fn read(opened: &Opened) -> Result<Source, Bad> {
     })
 }
 
-/// What a picture is, by its beginning.
+/// What a picture is, by its beginning, which is read so.
 ///
 /// # Errors
 /// It cannot be read.
 pub(super) fn beginning(
-    file: &File,
+    read: impl FnOnce(&mut [u8], u64) -> io::Result<()>,
     track: &Track,
     sample: &Sample,
     of: impl Fn(&[u8], &Codec) -> Option<bool>,
@@ -203,7 +216,7 @@ pub(super) fn beginning(
     }
     let mut bytes = [0; PEEK];
     let length = PEEK.min(usize::try_from(sample.size()).unwrap_or(PEEK));
-    file.read_exact_at(&mut bytes[..length], sample.offset)?;
+    read(&mut bytes[..length], sample.offset)?;
     Ok(of(&bytes[..length], &track.codec))
 }
 

@@ -10,7 +10,6 @@ mod gate;
 mod made;
 
 use std::io;
-use std::os::unix::fs::FileExt as _;
 
 use bonsai_media::clip::Sample;
 use bonsai_media::load::Load;
@@ -56,6 +55,8 @@ pub(super) enum Step {
     Done,
     /// A socket takes no more for now.
     Blocked,
+    /// It is being read, which may wait for a disk.
+    Reads,
     /// The stream cannot go on.
     Failed(String),
 }
@@ -72,6 +73,7 @@ pub(super) struct Around<'a> {
 enum Out {
     Sent,
     Blocked,
+    Reads,
     Broken(String),
 }
 
@@ -128,7 +130,7 @@ impl Sender {
                 let late = stream.timeline.late(line, at);
                 self.late_us.saturating_record((late / 1000).max(1));
                 self.tally.late_max_ns = self.tally.late_max_ns.max(late);
-                around.load.note(late);
+                around.load.note(stream.ahead.without_disk(late));
                 around.gathering.late(late);
                 match fate::of(stream, line, late, around) {
                     Ok(Fate::Send) => {}
@@ -137,7 +139,7 @@ impl Sender {
                         stream.timeline.advance(line, at);
                         return Step::Done;
                     }
-                    Err(error) => return Step::Failed(error.to_string()),
+                    Err(error) => return unread(&error).into(),
                 }
                 if stream.parts.pacer.is_some() {
                     let room = gate::room(&stream.timeline, line, late);
@@ -156,6 +158,7 @@ impl Sender {
                     stream.lanes[line].cut = Some(cut);
                     return Step::Blocked;
                 }
+                Out::Reads => return Step::Reads,
                 Out::Broken(why) => return Step::Failed(why),
             }
         }
@@ -191,6 +194,10 @@ impl Sender {
             (Out::Blocked, _) => {
                 stream.lanes[line].cut = Some(cut);
                 Step::Blocked
+            }
+            (Out::Reads, _) => {
+                stream.lanes[line].cut = Some(cut);
+                Step::Reads
             }
             (Out::Broken(why), _) => Step::Failed(why),
         }
@@ -238,7 +245,8 @@ impl Sender {
             len += usize::try_from(sample.size()).unwrap_or(0);
             let bytes = &mut self.buffer[from..ROOM + len];
             if let Err(error) = read(stream, line, (&sample, 0), bytes) {
-                return Step::Failed(file_error(&error));
+                stream.lanes[line].cut = Some(cut);
+                return unread(&error).into();
             }
         }
         let parts = (ROOM, heads.bytes(), len, true);
@@ -255,6 +263,7 @@ impl Sender {
                 stream.lanes[line].cut = Some(cut);
                 Step::Blocked
             }
+            Out::Reads => Step::Reads,
             Out::Broken(why) => Step::Failed(why),
         }
     }
@@ -278,7 +287,7 @@ impl Sender {
             let (at, len) = cut.wants(most);
             let bytes = &mut self.buffer[ROOM..ROOM + len];
             if let Err(error) = read(stream, line, (&sample, at), bytes) {
-                return (before, Out::Broken(file_error(&error)));
+                return (before, unread(&error));
             }
             let piece = match cut.next(bytes, most) {
                 Ok(Some(piece)) => piece,
@@ -468,7 +477,8 @@ fn read(
     let quality = stream.timeline.quality(line);
     let Some(source) = &mut stream.parts.source else {
         let offset = sample.offset + u64::from(at);
-        return stream.film.file(quality).read_exact_at(bytes, offset);
+        let from = (stream.film.file(quality), stream.film.stamp(quality));
+        return stream.ahead.read(from, bytes, offset);
     };
     let wanted = Wanted {
         clip: &stream.clip,
@@ -497,9 +507,23 @@ fn interleaved(stream: &Stream, around: &mut Around<'_>, bytes: &[u8]) -> Out {
     }
 }
 
-fn file_error(error: &io::Error) -> String {
-    match error.kind() {
+impl From<Out> for Step {
+    fn from(out: Out) -> Self {
+        match out {
+            Out::Sent => Self::Done,
+            Out::Blocked => Self::Blocked,
+            Out::Reads => Self::Reads,
+            Out::Broken(why) => Self::Failed(why),
+        }
+    }
+}
+
+/// A sample's bytes are not there, now or ever.
+fn unread(error: &io::Error) -> Out {
+    let why = match error.kind() {
+        io::ErrorKind::WouldBlock => return Out::Reads,
         io::ErrorKind::UnexpectedEof => "its file has become shorter".to_owned(),
         _ => format!("its file: {error}"),
-    }
+    };
+    Out::Broken(why)
 }

@@ -1,6 +1,5 @@
 //! A session's stream: a clip's timeline, its files, and where its packets go.
 
-use std::fs::File;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use bonsai_media::packets::{self, Cut};
 use bonsai_media::seen::Counted;
 use bonsai_media::timeline::{Started, Timeline};
 
+use super::ahead::Ahead;
 use super::film::Film;
 use super::parts::{Handler, Made, QualityView};
 use super::pipeline::Pipeline;
@@ -23,6 +23,7 @@ pub(super) const MOST: usize = 1388;
 pub(super) struct Stream {
     pub(super) timeline: Timeline,
     pub(super) film: Arc<Film>,
+    pub(super) ahead: Ahead,
     /// Qualities whose files are no longer what they were: none of them is gone over to.
     gone: [bool; QUALITIES],
     pub(super) clip: String,
@@ -89,7 +90,7 @@ pub(super) enum Sink {
 
 impl Stream {
     pub(super) fn new(
-        film: Arc<Film>,
+        (film, ahead): (Arc<Film>, Ahead),
         (clip, cname): (String, String),
         (peer, connection): (SocketAddr, usize),
         (pipeline, handlers, parts): (Arc<Pipeline>, Vec<Box<dyn Handler>>, Made),
@@ -98,6 +99,7 @@ impl Stream {
         Self {
             timeline: Timeline::with_lower(best, lower),
             film,
+            ahead,
             gone: [false; QUALITIES],
             clip,
             cname,
@@ -161,11 +163,6 @@ impl Stream {
         lines.sum()
     }
 
-    /// The file that a line is sent from.
-    pub(super) fn file(&self, line: usize) -> &File {
-        self.film.file(self.timeline.quality(line))
-    }
-
     /// Plays in a quality, or as soon as that can be. Where it goes on, it does so in the middle of samples
     /// that have been begun, and what cannot be decoded is still left out.
     pub(super) fn play(
@@ -207,6 +204,7 @@ impl Stream {
             }
         }
         self.timeline.pause(now);
+        self.ahead.clear();
     }
 
     /// Looks at its files; why it cannot go on, if one that it is sent from has changed.

@@ -5,6 +5,8 @@ mod capture;
 mod documents;
 mod files;
 mod film;
+mod fuse;
+mod hung;
 mod parts;
 mod play;
 mod programs;

@@ -483,18 +483,32 @@ const DISK: &str = r#"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
-ssize_t pread64(int fd, void *buffer, size_t count, long offset) {
-    static ssize_t (*real)(int, void *, size_t, long);
-    if (!real) real = (ssize_t (*)(int, void *, size_t, long))dlsym(RTLD_NEXT, "pread64");
+static int is_bad(int fd, long offset) {
     char link[64], name[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, name, sizeof name - 1);
-    if (length > 7 && offset > 100000 && !memcmp(name + length - 7, "bad.mp4", 7)) {
+    return length > 7 && offset > 100000 && !memcmp(name + length - 7, "bad.mp4", 7);
+}
+ssize_t pread64(int fd, void *buffer, size_t count, long offset) {
+    static ssize_t (*real)(int, void *, size_t, long);
+    if (!real) real = (ssize_t (*)(int, void *, size_t, long))dlsym(RTLD_NEXT, "pread64");
+    if (is_bad(fd, offset)) {
         errno = EIO;
         return -1;
     }
+    if (is_bad(fd, offset + count)) count = 100001 - offset;
     return real(fd, buffer, count, offset);
+}
+ssize_t preadv2(int fd, const struct iovec *parts, int count, long offset, int flags) {
+    static ssize_t (*real)(int, const struct iovec *, int, long, int);
+    if (!real) real = (ssize_t (*)(int, const struct iovec *, int, long, int))dlsym(RTLD_NEXT, "preadv2");
+    if (is_bad(fd, offset)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return real(fd, parts, count, offset, flags);
 }
 "#;
 

@@ -10,7 +10,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use super::super::stream::{Sink, Stream};
 use super::gate::Gate;
 use super::{
-    Around, Bound, Out, ROOM, Sender, bound, file_error, interleaved, is_observed, observe, read,
+    Around, Bound, Out, ROOM, Sender, bound, interleaved, is_observed, observe, read, unread,
 };
 
 /// Segments that a kernel takes at once (linux/udp.h: `UDP_MAX_SEGMENTS`), and their bytes.
@@ -40,7 +40,7 @@ impl Sender {
                 self.buffer.resize(end, 0);
             }
             if let Err(error) = read(stream, line, (&sample, from), &mut self.buffer[ROOM..end]) {
-                return (cut, Out::Broken(file_error(&error)));
+                return (cut, unread(&error));
             }
             match self.trains(stream, (line, from, to), &mut cut, gate, around) {
                 Out::Sent => {}

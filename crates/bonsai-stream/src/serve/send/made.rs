@@ -12,7 +12,7 @@ use super::super::Engine;
 use super::super::stream::Stream;
 use super::fast::{TRAIN, way};
 use super::gate::Gate;
-use super::{Around, Bound, Out, ROOM, Sender, bound, file_error, read};
+use super::{Around, Bound, Out, ROOM, Sender, bound, read, unread};
 
 /// Bytes of payloads that are kept, of all streams together, while their next packet is not due or a socket
 /// takes no more. What has no room is made again.
@@ -71,7 +71,11 @@ impl Sender {
             Some((payloads, share)) => (payloads, Some(share)),
             None => match payloads(stream, line, &sample) {
                 Ok(payloads) => (payloads, None),
-                Err(why) => return Out::Broken(why),
+                Err(out) => {
+                    let kept = None;
+                    stream.lanes[line].payloads = (gone > 0).then(|| Box::new(Made { gone, kept }));
+                    return out;
+                }
             },
         };
         let out = self.go_on(
@@ -172,9 +176,9 @@ impl Sender {
 }
 
 /// The payloads of a sample.
-fn payloads(stream: &mut Stream, line: usize, sample: &Sample) -> Result<Payloads, String> {
+fn payloads(stream: &mut Stream, line: usize, sample: &Sample) -> Result<Payloads, Out> {
     let mut bytes = vec![0; usize::try_from(sample.size()).unwrap_or(0)];
-    read(stream, line, (sample, 0), &mut bytes).map_err(|error| file_error(&error))?;
+    read(stream, line, (sample, 0), &mut bytes).map_err(|error| unread(&error))?;
     let mut payloads = Payloads::default();
     let most = stream.pipeline.payload;
     let whole = Whole {
@@ -186,7 +190,7 @@ fn payloads(stream: &mut Stream, line: usize, sample: &Sample) -> Result<Payload
     if let Some(packetiser) = &stream.pipeline.packetiser {
         packetiser
             .payloads(&whole, &mut payloads)
-            .map_err(|why| format!("its packetiser: {why}"))?;
+            .map_err(|why| Out::Broken(format!("its packetiser: {why}")))?;
     }
     // It may be a program's.
     let wrong = payloads
@@ -195,9 +199,9 @@ fn payloads(stream: &mut Stream, line: usize, sample: &Sample) -> Result<Payload
         .find(|len| !(1..=most).contains(len));
     match wrong {
         None => Ok(payloads),
-        Some(len) => Err(format!(
+        Some(len) => Err(Out::Broken(format!(
             "its packetiser made a payload of {len} bytes, where 1 to {most} go in a packet"
-        )),
+        ))),
     }
 }
 
