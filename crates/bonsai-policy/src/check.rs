@@ -89,7 +89,7 @@ pub enum Problem {
     Setting {
         /// Which.
         setting: &'static str,
-        /// What it is, in the unit of the configuration.
+        /// The value that was given, in the unit of the configuration.
         value: String,
         /// The least.
         least: String,

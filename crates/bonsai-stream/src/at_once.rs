@@ -14,7 +14,7 @@ use nix::libc;
 /// By the C library and not by the system call itself, so that a limit on reads holds here, too.
 ///
 /// # Errors
-/// What the system says: `Unsupported` of a file system, or a kernel, that does not know such reads.
+/// The error of the system; `Unsupported` of a file system, or a kernel, that does not know such reads.
 pub(crate) fn read_at_once(
     file: &impl AsFd,
     bytes: &mut [u8],

@@ -20,14 +20,14 @@ const KEPT: usize = 4;
 pub(super) struct Ahead {
     readers: Rc<Readers>,
     session: usize,
-    /// Those that were not used for longest are first.
+    /// Chunks that were not used for longest are first.
     chunks: Vec<Chunk>,
-    /// What is on its way.
+    /// A chunk on its way.
     asked: Option<Asked>,
     failed: Option<io::Error>,
-    /// Whether the file system says of no read that it would wait.
+    /// True where the file system says of no read that it would wait.
     is_unsure: bool,
-    /// How late its disk has made the stream, nanoseconds.
+    /// Lateness of the stream by its disk, nanoseconds.
     lost_ns: u64,
 }
 
@@ -40,7 +40,7 @@ struct Asked {
     awaited: Option<Awaited>,
 }
 
-/// What is waited for, and since when.
+/// Bytes that are waited for, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     offset: u64,
@@ -59,7 +59,7 @@ impl Chunk {
         covers((self.offset, self.bytes.len()), offset, len)
     }
 
-    /// Whether the file ends with it, before that byte.
+    /// True where the file ends with it, before that byte.
     fn ends_before(&self, offset: u64) -> bool {
         self.is_end && offset >= self.offset
     }
@@ -137,7 +137,7 @@ impl Ahead {
             let Some(index) = self.chunks.iter().position(has) else {
                 return Ok(done);
             };
-            // Those that were not used for longest are first.
+            // Chunks that were not used for longest are first.
             let chunk = self.chunks.remove(index);
             let from = usize::try_from(at - chunk.offset).unwrap_or(usize::MAX);
             let part = chunk.bytes.get(from..).unwrap_or_default();
@@ -164,7 +164,7 @@ impl Ahead {
         Ok(done)
     }
 
-    /// Whether bytes were in memory.
+    /// True where all bytes were in memory.
     fn at_once(&mut self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<bool> {
         let mut done = 0;
         while done < bytes.len() {
@@ -217,7 +217,7 @@ impl Ahead {
         if let Some(awaited) = asked.awaited {
             let waited = now().saturating_sub(awaited.since);
             self.lost_ns = self.lost_ns.saturating_add(waited);
-            // What is not waited for is asked for again when it is.
+            // A chunk that is not waited for is asked for again when it is.
             if !covers(
                 (chunk.offset, chunk.bytes.len()),
                 awaited.offset,
@@ -235,7 +235,7 @@ impl Ahead {
         asked.awaited.is_some()
     }
 
-    /// Of how late a sample is, what is not for its disk: that says something of the server.
+    /// Lateness of a sample without that of its disk, which says nothing of the server.
     pub(super) fn without_disk(&mut self, late_ns: u64) -> u64 {
         self.lost_ns = self.lost_ns.min(late_ns);
         late_ns - self.lost_ns
@@ -295,7 +295,7 @@ mod tests {
             assert!(ahead.chunks.len() <= KEPT);
             assert!(begin.elapsed() < Duration::from_secs(30), "{at}");
         }
-        // What was read ahead is not read again.
+        // A chunk that was read ahead is not read again.
         assert!((5..7).contains(&readers.ticket()), "it was asked for once");
         assert!(ahead.asked.is_none());
         // Behind its end there is nothing.

@@ -278,7 +278,7 @@ impl<'a> Engine<'a> {
                     self.blocked_until = now() + BLOCKED;
                     again = Some(self.blocked_until);
                 }
-                // It goes on when that was read.
+                // The stream goes on when that was read.
                 Step::Reads => again = Some(u64::MAX),
                 Step::Failed(why) => failed = Some(why),
             },

@@ -109,7 +109,7 @@ impl Loader {
             let thread = thread::Builder::new().name("clips".to_owned());
             match thread.spawn(move || shelf.fill(&jobs)) {
                 Err(error) if index == 0 => return Err(error),
-                // Those that there are do.
+                // The threads that there are do it.
                 Err(_) => break,
                 Ok(_) => {}
             }

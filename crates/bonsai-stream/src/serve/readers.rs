@@ -19,7 +19,7 @@ const THREADS: usize = 64;
 const OF_DEVICE: usize = 16;
 const OF_FILE: usize = 4;
 
-/// How long a thread without work stays.
+/// Time for which a thread without work stays.
 const STAYS: Duration = Duration::from_secs(10);
 
 /// Bytes that wait to be sent, of all streams, above which nothing is read ahead.
@@ -110,7 +110,7 @@ impl Readers {
     /// None are started before there is something to read.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system has no descriptor left.
     pub(super) fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let shared = Shared {
@@ -154,7 +154,7 @@ impl Readers {
                     state.waiting.pop_back();
                     return Err(error);
                 }
-                // Those that there are do it later.
+                // The threads that there are do it later.
                 Err(_) => {}
             }
         }
@@ -163,7 +163,7 @@ impl Readers {
         Ok(())
     }
 
-    /// What has been read since the last time; its descriptor can be read when there is some.
+    /// Jobs that were done since the last time; its descriptor can be read when there is some.
     pub(super) fn take(&self) -> Vec<Done> {
         let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
         std::mem::take(&mut self.shared.state().done)
@@ -184,7 +184,7 @@ impl Drop for Readers {
 }
 
 impl State {
-    /// Whether another read of that file may begin.
+    /// True where another read of that file may begin.
     fn may(&self, id: FileId) -> bool {
         let of_device = self.devices.get(&id.0).copied().unwrap_or(0);
         let of_file = self.files.get(&id).copied().unwrap_or(0);
@@ -267,7 +267,7 @@ impl Shared {
     }
 }
 
-/// What was read of what was asked for.
+/// Bytes that were read, and the reason for fewer than were asked for.
 #[derive(Default)]
 struct Read {
     bytes: Vec<u8>,
@@ -292,7 +292,7 @@ fn read(job: &Job) -> Read {
         }
     }
     all.bytes.truncate(len);
-    // What the loop looks at from time to time is what was heard of the file last.
+    // The loop looks at the state of the file that was heard of last.
     let _ = job.file.metadata();
     all
 }

@@ -55,7 +55,7 @@ pub(super) enum Step {
     Done,
     /// A socket takes no more for now.
     Blocked,
-    /// It is being read, which may wait for a disk.
+    /// A sample is being read, which may wait for a disk.
     Reads,
     /// The stream cannot go on.
     Failed(String),

@@ -84,7 +84,7 @@ impl Folder {
         self.hangs.store(hangs, Ordering::SeqCst);
     }
 
-    /// How many reads hang.
+    /// Number of reads that hang.
     pub(crate) fn hung(&self) -> u32 {
         self.hung.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! A file whose reads hang, and the viewers of another.
+//! A file with reads that hang, and the viewers of another.
 
 use std::time::{Duration, Instant};
 

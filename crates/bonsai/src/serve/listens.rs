@@ -44,7 +44,7 @@ fn own() -> Vec<IpAddr> {
         v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
     });
     let mut ips: Vec<IpAddr> = ips.filter(is_of_others).collect();
-    // Those of IPv4 are typed more easily.
+    // Addresses of IPv4 are typed more easily.
     ips.sort_by_key(IpAddr::is_ipv6);
     ips
 }

@@ -18,7 +18,7 @@ fn job(session: usize, id: FileId) -> Job {
     }
 }
 
-/// As many threads as there may be, whose reads of device 1 hang up to the end of the test.
+/// All threads that there may be; their reads of device 1 hang up to the end of the test.
 fn hung(readers: &Readers, until: Receiver<()>) {
     let until = Arc::new(Mutex::new(until));
     for _ in 0..THREADS {
@@ -38,7 +38,7 @@ fn hung(readers: &Readers, until: Receiver<()>) {
     }
 }
 
-/// The sessions whose jobs are done, once there are so many.
+/// The sessions of jobs that are done, once there are `count`.
 fn done(readers: &Readers, count: usize) -> Vec<usize> {
     let (mut sessions, begin) = (Vec::new(), Instant::now());
     while sessions.len() < count && begin.elapsed() < WAITS {
