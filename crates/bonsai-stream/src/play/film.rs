@@ -53,14 +53,20 @@ impl Document {
         if bytes.len() > MOST_BYTES {
             return Err(too_long());
         }
-        let text = std::str::from_utf8(bytes).map_err(|_| neither())?;
+        let none = || {
+            Unreadable::new(
+                "it is no playlist: name an HLS playlist (.m3u8, which begins with #EXTM3U) or a DASH description (.mpd, XML)",
+            )
+        };
+        // A film itself, most often.
+        let text = std::str::from_utf8(bytes).map_err(|_| none())?;
         let text = text.trim_start_matches('\u{feff}').trim_start();
         if text.starts_with("#EXTM3U") {
             hls::read(text, base)
         } else if text.starts_with('<') {
             dash::read(text, base).map(|offer| Self::Offer(Arc::new(offer)))
         } else {
-            Err(neither())
+            Err(none())
         }
     }
 }
@@ -77,12 +83,6 @@ impl Document {
             }),
         }
     }
-}
-
-fn neither() -> Unreadable {
-    Unreadable::new(
-        "it is neither an HLS playlist (#EXTM3U) nor a DASH description (XML); name an .m3u8 or .mpd",
-    )
 }
 
 pub(super) fn too_long() -> Unreadable {

@@ -132,15 +132,3 @@ fn long_lists_are_read_in_a_time_that_grows_with_them() {
         read(text.as_bytes());
     }
 }
-
-#[test]
-fn a_film_itself_is_told_to_be_no_playlist() {
-    let base = "http://films/a.mp4".parse().expect("an address");
-    let film = b"\0\0\0\x20ftypisom\xff\xfe";
-    for bytes in [&film[..], b"words"] {
-        let why = Document::read(bytes, &base)
-            .expect_err("a film")
-            .to_string();
-        assert!(why.contains("name an .m3u8 or .mpd"), "{why}");
-    }
-}
