@@ -44,6 +44,35 @@ pub(crate) fn read_at_once(
     }
 }
 
+/// The number of cachestat(2), the same for all architectures (Linux 6.5).
+const CACHESTAT: libc::c_long = 451;
+
+/// True where all of these bytes of a file are in the page cache, or are being read into it; `None` where the kernel
+/// does not tell. It begins to read none of them.
+pub(crate) fn is_cached(file: &impl AsFd, offset: u64, len: usize) -> Option<bool> {
+    /// The kernel's `struct cachestat_range` and `struct cachestat` (linux/mman.h).
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Stat {
+        cached: u64,
+        others: [u64; 4],
+    }
+    // A length of 0 would be up to the end of the file.
+    let len = u64::try_from(len).ok()?.max(1);
+    let (range, mut stat) = (Range { offset, len }, Stat::default());
+    let file = file.as_fd().as_raw_fd();
+    // SAFETY: both are laid out as the kernel has them, live for the call, and the descriptor is open for as long.
+    let done = unsafe { libc::syscall(CACHESTAT, file, &raw const range, &raw mut stat, 0) };
+    let page = u64::try_from(rustix::param::page_size()).ok()?;
+    let pages = (offset.saturating_add(len) - 1) / page - offset / page + 1;
+    (done == 0).then_some(stat.cached >= pages)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;

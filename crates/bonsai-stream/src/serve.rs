@@ -26,6 +26,7 @@ mod loader;
 mod lower;
 mod parts;
 mod pipeline;
+mod pool;
 mod ports;
 mod readers;
 mod root;

@@ -1,25 +1,52 @@
-//! Bytes of a stream's files: at once where they are in memory, and read ahead by others where they are not.
+//! Bytes of a stream's files, which the loop never waits for: what is in memory is read at once, what is not is read
+//! by other threads before it is due.
+//!
+//! ```text
+//!   file in memory by its kind (tmpfs) ───────────────> a plain read
+//!   file system that tells whether a read would wait ─> a read that does not wait
+//!        of what is due in two seconds, a byte here and there: where one is not in memory, the kernel is told
+//!        to read from there on, by a thread
+//!   others (FUSE, NFS, overlay) ──────────────────────> chunks of what is due in two seconds, read by a thread
+//!   what is due and not there ────────────────────────> the stream goes on when a thread has read it
+//! ```
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::at_once::read_at_once;
+use crate::at_once::{is_cached, read_at_once};
 
+use super::film::ClipFile;
+use super::pool::FileId;
 use super::readers::{Chunk, Job, Readers};
 use crate::clock::now;
 use crate::folder::Stamp;
 
-/// Bytes that are read ahead at a time; and how many of those a stream has at most, with another on its way: two for
-/// pictures and two for sound, which may be elsewhere in the file.
+/// Bytes that are read at a time by another thread.
 const CHUNK: usize = 256 << 10;
-const KEPT: usize = 4;
+
+/// Time of a stream that is looked ahead, seconds; the least bytes of it, and the most.
+const AHEAD_S: u64 = 2;
+const LEAST: u64 = 256 << 10;
+const MOST: u64 = 8 << 20;
+
+/// Chunks that a stream keeps besides those of that time: for pictures and sound that are far apart in a file, the
+/// one that is used and the one before it.
+const BESIDE: u64 = 4;
+
+/// Bytes from one that is looked for in memory to the next: the kernel reads as many at a time by itself.
+const STEP: u64 = 128 << 10;
+
+/// Places of files up to which it was looked: of pictures and sound, and of another quality of them.
+const PLACES: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Ahead {
     readers: Rc<Readers>,
     session: usize,
+    window: u64,
     /// Chunks that were not used for longest are first.
     chunks: Vec<Chunk>,
     /// A chunk on its way.
@@ -27,14 +54,25 @@ pub(super) struct Ahead {
     failed: Option<io::Error>,
     /// True where the file system says of no read that it would wait.
     is_unsure: bool,
+    places: Vec<Place>,
+    /// Another holds it while the kernel is being told to read.
+    warming: Arc<()>,
     /// Lateness of the stream by its disk, nanoseconds.
     lost_ns: u64,
+}
+
+/// Where a file was read last, and up to where its bytes were in memory or are being read.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    id: FileId,
+    at: u64,
+    until: u64,
 }
 
 #[derive(Debug)]
 struct Asked {
     ticket: u64,
-    id: (u64, u64),
+    id: FileId,
     offset: u64,
     len: usize,
     awaited: Option<Awaited>,
@@ -49,7 +87,7 @@ struct Awaited {
 }
 
 impl Asked {
-    fn has(&self, id: (u64, u64), offset: u64, len: usize) -> bool {
+    fn has(&self, id: FileId, offset: u64, len: usize) -> bool {
         self.id == id && covers((self.offset, self.len), offset, len)
     }
 }
@@ -66,8 +104,11 @@ impl Chunk {
 }
 
 fn covers((from, bytes): (u64, usize), offset: u64, len: usize) -> bool {
-    let end = |from: u64, len: usize| from.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
-    from <= offset && end(offset, len) <= end(from, bytes)
+    from <= offset && behind(offset, len) <= behind(from, bytes)
+}
+
+fn behind(offset: u64, len: usize) -> u64 {
+    offset.saturating_add(u64::try_from(len).unwrap_or(u64::MAX))
 }
 
 impl Ahead {
@@ -75,33 +116,42 @@ impl Ahead {
         Self {
             readers,
             session,
+            window: LEAST,
             chunks: Vec::new(),
             asked: None,
             failed: None,
             is_unsure: false,
+            places: Vec::new(),
+            warming: Arc::default(),
             lost_ns: 0,
         }
+    }
+
+    /// The stream needs that many bytes a second.
+    pub(super) fn begin(&mut self, bytes_per_s: u64) {
+        self.window = bytes_per_s.saturating_mul(AHEAD_S).clamp(LEAST, MOST);
     }
 
     /// Fills `bytes` with those of a file, and never waits for a disk.
     ///
     /// # Errors
     /// `WouldBlock` where they are being read: [`Ahead::came`] has them later. Any other: they cannot be had.
-    pub(super) fn read(
-        &mut self,
-        (file, stamp): (&Arc<File>, &Stamp),
-        bytes: &mut [u8],
-        offset: u64,
-    ) -> io::Result<()> {
+    pub(super) fn read(&mut self, of: &ClipFile, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        if of.is_in_memory {
+            return of.file.read_exact_at(bytes, offset);
+        }
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let id = stamp.file;
+        let (file, id) = (&of.file, of.stamp.file);
         let done = self.kept((file, id), bytes, offset)?;
         let bytes = &mut bytes[done..];
-        let offset = offset + u64::try_from(done).unwrap_or(0);
+        let offset = behind(offset, done);
         let len = bytes.len();
         if len == 0 || (!self.is_unsure && self.at_once(file, bytes, offset)?) {
+            if !self.is_unsure {
+                self.look((file, &of.stamp), behind(offset, len));
+            }
             return Ok(());
         }
         match &mut self.asked {
@@ -110,32 +160,37 @@ impl Ahead {
                 asked.awaited = Some(Awaited { offset, len, since });
             }
             _ => {
-                let most = match self.readers.has_room() {
-                    true => len.max(CHUNK),
-                    false => len,
-                };
                 let before = self.asked.take().and_then(|of| of.awaited);
                 let since = before.map_or_else(now, |of| of.since);
                 let awaited = Some(Awaited { offset, len, since });
-                self.ask((file, id), offset, most, awaited)?;
+                let most = (len, len.max(CHUNK));
+                if self.ask((file, id), offset, most, awaited).is_err() {
+                    // There is no thread, and none can be started: all wait for its disk.
+                    return file.read_exact_at(bytes, offset);
+                }
             }
         }
         Err(io::ErrorKind::WouldBlock.into())
     }
 
+    /// True while the stream waits for bytes.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.asked.as_ref().is_some_and(|of| of.awaited.is_some())
+    }
+
     /// Takes bytes from chunks, as many as there are from the first on, and has the next read.
     fn kept(
         &mut self,
-        (file, id): (&Arc<File>, (u64, u64)),
+        (file, id): (&Arc<File>, FileId),
         bytes: &mut [u8],
         offset: u64,
     ) -> io::Result<usize> {
         let mut done = 0;
         while done < bytes.len() {
-            let at = offset + u64::try_from(done).unwrap_or(0);
+            let at = behind(offset, done);
             let has = |of: &Chunk| of.id == id && (of.covers(at, 1) || of.ends_before(at));
             let Some(index) = self.chunks.iter().position(has) else {
-                return Ok(done);
+                break;
             };
             // Chunks that were not used for longest are first.
             let chunk = self.chunks.remove(index);
@@ -145,31 +200,50 @@ impl Ahead {
             bytes[done..done + part.len()].copy_from_slice(part);
             done += part.len();
             let is_over = part.is_empty();
-            let is_far = from + part.len() > chunk.bytes.len() / 2;
-            let goes_on = !chunk.is_end && chunk.error.is_none();
-            let next = chunk.offset + u64::try_from(chunk.bytes.len()).unwrap_or(0);
             self.chunks.push(chunk);
             if is_over {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let is_there = self
-                .chunks
-                .iter()
-                .any(|of| of.id == id && of.covers(next, 1));
-            let may = self.asked.is_none() && self.readers.has_room();
-            if is_far && goes_on && may && !is_there {
-                self.ask((file, id), next, CHUNK, None)?;
-            }
+        }
+        if done > 0 && self.is_unsure {
+            // Where there is no thread, it is read when it is due.
+            let _ = self.read_on((file, id), behind(offset, done - 1));
         }
         Ok(done)
     }
 
+    /// Has the chunk read that follows those behind a byte, where it is due soon.
+    fn read_on(&mut self, of: (&Arc<File>, FileId), from: u64) -> io::Result<()> {
+        if self.asked.is_some() || !self.readers.has_room() {
+            return Ok(());
+        }
+        let mut next = from;
+        while let Some(chunk) = self
+            .chunks
+            .iter()
+            .find(|chunk| chunk.id == of.1 && chunk.covers(next, 1))
+        {
+            if chunk.is_end || chunk.error.is_some() {
+                return Ok(());
+            }
+            next = behind(chunk.offset, chunk.bytes.len());
+            if next - from >= self.window {
+                return Ok(());
+            }
+        }
+        self.ask(of, next, (0, CHUNK), None)
+    }
+
     /// True where all bytes were in memory.
     fn at_once(&mut self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<bool> {
+        // A read of what is not there would have the kernel begin to read, which waits where a disk hangs with as much
+        // as it takes.
+        if self.is_warming() && is_cached(file, offset, bytes.len()) == Some(false) {
+            return Ok(false);
+        }
         let mut done = 0;
         while done < bytes.len() {
-            let at = offset + u64::try_from(done).unwrap_or(0);
-            match read_at_once(file, &mut bytes[done..], at) {
+            match read_at_once(file, &mut bytes[done..], behind(offset, done)) {
                 Ok(Some(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(Some(read)) => done += read,
                 Ok(None) => return Ok(false),
@@ -183,11 +257,49 @@ impl Ahead {
         Ok(true)
     }
 
+    fn is_warming(&self) -> bool {
+        Arc::strong_count(&self.warming) > 1
+    }
+
+    /// Looks whether what is due soon is in memory, and has the kernel read it where it is not.
+    fn look(&mut self, (file, stamp): (&Arc<File>, &Stamp), end: u64) {
+        let (window, id) = (self.window, stamp.file);
+        let is_here = |of: &Place| {
+            let from = of.at.saturating_sub(window);
+            of.id == id && (from..=of.until.saturating_add(window)).contains(&end)
+        };
+        let mut place = match self.places.iter().position(is_here) {
+            Some(index) => self.places.remove(index),
+            None => Place {
+                id,
+                at: end,
+                until: end,
+            },
+        };
+        place.at = place.at.max(end);
+        place.until = place.until.max(end);
+        let target = end.saturating_add(window).min(stamp.bytes);
+        while place.until < target && !self.is_warming() {
+            if is_in_memory(file, place.until) {
+                place.until += STEP;
+                continue;
+            }
+            let len = (target + window / 2).min(stamp.bytes) - place.until;
+            let token = Arc::clone(&self.warming);
+            self.readers.warm((file, id), (place.until, len), token);
+            place.until += len;
+        }
+        if self.places.len() >= PLACES {
+            self.places.remove(0);
+        }
+        self.places.push(place);
+    }
+
     fn ask(
         &mut self,
-        (file, id): (&Arc<File>, (u64, u64)),
+        (file, id): (&Arc<File>, FileId),
         offset: u64,
-        len: usize,
+        (least, len): (usize, usize),
         awaited: Option<Awaited>,
     ) -> io::Result<()> {
         let ticket = self.readers.ticket();
@@ -198,6 +310,7 @@ impl Ahead {
             id,
             offset,
             len,
+            least,
         })?;
         self.asked = Some(Asked {
             ticket,
@@ -227,11 +340,16 @@ impl Ahead {
             }
         }
         // Above the bound of all streams there is one chunk for each.
-        let most = if self.readers.has_room() { KEPT } else { 1 };
+        let most = match self.readers.has_room() {
+            true => usize::try_from(self.window / CHUNK as u64 + BESIDE).unwrap_or(1),
+            false => 1,
+        };
         while self.chunks.len() >= most {
             self.chunks.remove(0);
         }
-        self.chunks.push(chunk);
+        if !chunk.bytes.is_empty() || chunk.is_end {
+            self.chunks.push(chunk);
+        }
         asked.awaited.is_some()
     }
 
@@ -245,73 +363,14 @@ impl Ahead {
     pub(super) fn clear(&mut self) {
         (self.chunks, self.asked) = (Vec::new(), None);
         (self.failed, self.lost_ns) = (None, 0);
+        self.places = Vec::new();
     }
+}
+
+/// True where a byte of a file is in memory, or cannot be read, which is told when it is due.
+fn is_in_memory(file: &File, at: u64) -> bool {
+    is_cached(file, at, 1).unwrap_or_else(|| !matches!(read_at_once(file, &mut [0], at), Ok(None)))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::*;
-
-    #[test]
-    fn what_a_disk_has_cost_is_not_charged_to_the_server() {
-        let mut ahead = Ahead::new(Rc::new(Readers::new().expect("a descriptor")), 0);
-        assert_eq!(ahead.without_disk(7), 7);
-        ahead.lost_ns = 100;
-        // Late by the disk and by the server; then it catches up, and is late again by the server alone.
-        let late = [130, 90, 40, 10, 0, 60].map(|late| ahead.without_disk(late));
-        assert_eq!(late, [30, 0, 0, 0, 0, 60]);
-    }
-
-    #[test]
-    fn bytes_come_in_order_from_memory_and_from_readers() {
-        let readers = Rc::new(Readers::new().expect("a descriptor"));
-        let mut ahead = Ahead::new(Rc::clone(&readers), 5);
-        // As of a file system that tells of no read that it would wait.
-        ahead.is_unsure = true;
-        let file = tempfile::tempfile().expect("a file");
-        let all: Vec<u8> = (0..=250_u8).cycle().take(CHUNK * 3 + 10).collect();
-        std::os::unix::fs::FileExt::write_all_at(&file, &all, 0).expect("written");
-        let stamp = Stamp::of(&file).expect("a stamp");
-        let file = Arc::new(file);
-        let (mut at, mut bytes) = (0, vec![0; 1000]);
-        let begin = Instant::now();
-        while at < all.len() {
-            let len = bytes.len().min(all.len() - at);
-            match ahead.read((&file, &stamp), &mut bytes[..len], at as u64) {
-                Ok(()) => {
-                    assert_eq!(bytes[..len], all[at..at + len]);
-                    at += len;
-                }
-                Err(error) => {
-                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-                }
-            }
-            for done in readers.take() {
-                assert_eq!(done.session, 5);
-                ahead.came(done.ticket, done.chunk);
-            }
-            assert!(ahead.chunks.len() <= KEPT);
-            assert!(begin.elapsed() < Duration::from_secs(30), "{at}");
-        }
-        // A chunk that was read ahead is not read again.
-        assert!((5..7).contains(&readers.ticket()), "it was asked for once");
-        assert!(ahead.asked.is_none());
-        // Behind its end there is nothing.
-        let error = loop {
-            match ahead.read((&file, &stamp), &mut bytes, at as u64) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    for done in readers.take() {
-                        ahead.came(done.ticket, done.chunk);
-                    }
-                }
-                other => break other.expect_err("nothing"),
-            }
-            assert!(begin.elapsed() < Duration::from_secs(30));
-        };
-        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        ahead.clear();
-        assert!(ahead.chunks.is_empty());
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::SndBuf;
 use rustix::event::epoll::EventFlags;
 
-use super::root::FileId;
+use super::root::Awaited;
 
 /// Bytes of answers that wait to be taken before no more requests are heard; and of samples, where [`Waiting::MOST`]
 /// wait for all viewers.
@@ -56,8 +56,8 @@ pub(super) struct Connection {
     pub(super) asked: u64,
     /// Since when its request waits for a clip to be read; nothing else is heard of it meanwhile.
     pub(super) held: Option<u64>,
-    /// The files that are to be read for that; none if others come before them.
-    pub(super) awaits: Vec<FileId>,
+    /// The files that are to be read for that, or room for them.
+    pub(super) awaits: Vec<Awaited>,
     /// Whether it is closed when all is sent.
     pub(super) ends: bool,
     /// What it is waited for.

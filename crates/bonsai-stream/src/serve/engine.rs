@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bonsai_media::rtsp::server::Server;
@@ -18,6 +19,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use super::connection::{Connection, Waiting};
 use super::house::House;
 use super::loader::Loader;
+use super::pool::Pool;
 use super::readers::Readers;
 use super::root::Root;
 use super::send::{Around, Sender, Step};
@@ -117,7 +119,8 @@ impl<'a> Engine<'a> {
         plan: &'a Plan,
         on_event: &'a mut dyn FnMut(&Event<'_>),
     ) -> Result<Self, Error> {
-        let loader = Loader::start().map_err(Error::System)?;
+        let pool = Arc::new(Pool::new());
+        let loader = Loader::new(Arc::clone(&pool)).map_err(Error::System)?;
         let root = Root::open(&plan.root, loader).map_err(|source| Error::Root {
             path: plan.root.clone(),
             source,
@@ -140,7 +143,7 @@ impl<'a> Engine<'a> {
             .map_err(|errno| Error::System(errno.into()))?;
         epoll::add(&epoll, root.loader(), Of::Loader.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
-        let readers = Readers::new().map_err(Error::System)?;
+        let readers = Readers::new(pool).map_err(Error::System)?;
         epoll::add(&epoll, &readers, Of::Readers.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
         super::may_open(plan);

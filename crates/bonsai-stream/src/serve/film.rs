@@ -21,7 +21,17 @@ pub(super) struct Film {
     /// Below the best.
     pub(super) lower: Arc<[Arc<Clip>]>,
     /// Of each quality, the best first.
-    files: Vec<(Arc<File>, Stamp)>,
+    files: Vec<ClipFile>,
+}
+
+/// A file of a clip, which is open.
+#[derive(Debug)]
+pub(super) struct ClipFile {
+    pub(super) file: Arc<File>,
+    /// Its state when it was opened.
+    pub(super) stamp: Stamp,
+    /// True where its file system has no disk: no read waits for one.
+    pub(super) is_in_memory: bool,
 }
 
 impl Film {
@@ -35,6 +45,12 @@ impl Film {
             false => *need,
         };
         let needs = best.clip.tracks.iter().zip(&best.needs).map(of);
+        let files = files.into_iter().zip(sources);
+        let files = files.map(|((file, stamp), source)| ClipFile {
+            file,
+            stamp,
+            is_in_memory: source.is_in_memory,
+        });
         Some(Self {
             found: Found {
                 clip: Arc::clone(&best.clip),
@@ -42,20 +58,13 @@ impl Film {
                 needs: needs.collect(),
             },
             lower: lower.iter().map(|of| Arc::clone(&of.clip)).collect(),
-            files,
+            files: files.collect(),
         })
     }
 
     /// The file of a quality; beyond the lowest, that of the lowest.
-    pub(super) fn file(&self, quality: usize) -> &Arc<File> {
-        let (file, _) = &self.files[quality.min(self.files.len() - 1)];
-        file
-    }
-
-    /// What that was when it was opened.
-    pub(super) fn stamp(&self, quality: usize) -> &Stamp {
-        let (_, stamp) = &self.files[quality.min(self.files.len() - 1)];
-        stamp
+    pub(super) fn file(&self, quality: usize) -> &ClipFile {
+        &self.files[quality.min(self.files.len() - 1)]
     }
 
     /// Its qualities, the best first.
@@ -66,13 +75,14 @@ impl Film {
 
     /// Whether it is of these files.
     pub(super) fn is_of(&self, stamps: &[Stamp]) -> bool {
-        self.files.iter().map(|(_, stamp)| stamp).eq(stamps)
+        self.files.iter().map(|of| &of.stamp).eq(stamps)
     }
 
     /// Why a quality cannot be sent any further, if its file is no longer what it was.
     pub(super) fn changed(&self, quality: usize) -> Option<&'static str> {
-        match Stamp::known(self.file(quality)) {
-            Ok(now) if now == *self.stamp(quality) => None,
+        let of = self.file(quality);
+        match Stamp::known(&of.file) {
+            Ok(now) if now == of.stamp => None,
             Ok(_) => Some("its file has changed"),
             Err(_) => Some("its file cannot be looked at any more"),
         }

@@ -1,32 +1,27 @@
-//! What files say is read by threads of its own: a movie's tables may be large and a disk slow, and what
+//! What files say is read by threads beside the loop: a movie's tables may be large and a disk slow, and what
 //! is due of others does not wait for them.
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::Arc;
 
 use bonsai_media::clip::{Clip, Codec, Finder, Fragment, Fragments, Sample, Track, Unreadable};
 use bonsai_media::load::Need;
 use bonsai_media::packets;
-use rustix::event::{EventfdFlags, eventfd};
 
-use crate::folder::{Opened, Stamp};
-
+use super::pool::{Mailbox, Pool};
 use super::stream::MOST;
+use crate::folder::{Opened, Stamp};
 
 /// Of a sample, what tells what kind of picture it is.
 const PEEK: usize = 128;
 
-/// Clips that wait to be read.
+/// Clips of one file system that wait to be read.
 pub(super) const QUEUE: usize = 64;
-
-/// Threads that read them: a file that hangs, which is read once however many ask for it, takes one of them.
-const THREADS: usize = 8;
 
 /// Of pictures that decoding is said to begin with, so many are looked at.
 const LOOKED_AT: usize = 8;
@@ -39,6 +34,8 @@ pub(super) struct Source {
     pub(super) needs: Vec<Need>,
     /// Whether all that is decoded behind its key pictures can be without what was before them.
     pub(super) begins_anew: bool,
+    /// True where the file system of the file has no disk.
+    pub(super) is_in_memory: bool,
 }
 
 /// Why a file says nothing.
@@ -58,106 +55,46 @@ pub(super) struct Loaded {
 /// Why files are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// As many wait as may: they are asked for again when something has been read.
-    Full,
-    /// Nothing is read any more.
+    /// As many of that file system wait as may: they are asked for again when one of it has been read.
+    Full(u64),
+    /// There is no thread, and none can be started.
     Over,
 }
 
-/// The threads.
+/// Has clips read by the threads of a pool.
 #[derive(Debug)]
 pub(super) struct Loader {
-    jobs: SyncSender<Vec<Opened>>,
-    shelf: Arc<Shelf>,
-}
-
-/// What has been read and not taken, and what tells of it.
-#[derive(Debug)]
-struct Shelf {
-    loaded: Mutex<Vec<Loaded>>,
-    bell: OwnedFd,
-    is_over: AtomicBool,
+    pool: Arc<Pool>,
+    mail: Arc<Mailbox<(u64, Vec<Loaded>)>>,
+    /// Clips of each file system that wait, or are being read.
+    waiting: HashMap<u64, usize>,
 }
 
 impl Loader {
-    /// Starts them. They end with this one, each when it has read what it is at.
-    ///
     /// # Errors
-    /// What the system says.
-    pub(super) fn start() -> io::Result<Self> {
-        let (loader, jobs) = Self::idle()?;
-        loader.run(jobs)?;
-        Ok(loader)
-    }
-
-    /// One that reads nothing as long as it does not run, and what it is asked for.
-    pub(super) fn idle() -> io::Result<(Self, Receiver<Vec<Opened>>)> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let shelf = Arc::new(Shelf {
-            loaded: Mutex::default(),
-            bell: eventfd(0, flags)?,
-            is_over: AtomicBool::new(false),
-        });
-        let (jobs, asked) = sync_channel(QUEUE);
-        Ok((Self { jobs, shelf }, asked))
-    }
-
-    pub(super) fn run(&self, jobs: Receiver<Vec<Opened>>) -> io::Result<()> {
-        let jobs = Arc::new(Mutex::new(jobs));
-        for index in 0..THREADS {
-            let (shelf, jobs) = (Arc::clone(&self.shelf), Arc::clone(&jobs));
-            let thread = thread::Builder::new().name("clips".to_owned());
-            match thread.spawn(move || shelf.fill(&jobs)) {
-                Err(error) if index == 0 => return Err(error),
-                // The threads that there are do it.
-                Err(_) => break,
-                Ok(_) => {}
-            }
-        }
-        Ok(())
+    /// The system has no descriptor left.
+    pub(super) fn new(pool: Arc<Pool>) -> io::Result<Self> {
+        Ok(Self {
+            pool,
+            mail: Arc::new(Mailbox::new()?),
+            waiting: HashMap::new(),
+        })
     }
 
     /// Reads files that belong together.
     ///
     /// # Errors
     /// It cannot, now or ever.
-    pub(super) fn ask(&self, files: Vec<Opened>) -> Result<(), Unread> {
-        self.jobs.try_send(files).map_err(|error| match error {
-            TrySendError::Full(_) => Unread::Full,
-            TrySendError::Disconnected(_) => Unread::Over,
-        })
-    }
-
-    /// What has been read since the last time; its descriptor can be read when there is some.
-    pub(super) fn take(&self) -> Vec<Loaded> {
-        let _ = rustix::io::read(&self.shelf.bell, &mut [0; 8]);
-        std::mem::take(&mut *self.shelf.loaded())
-    }
-}
-
-impl Drop for Loader {
-    fn drop(&mut self) {
-        self.shelf.is_over.store(true, Ordering::Relaxed);
-    }
-}
-
-impl AsFd for Loader {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shelf.bell.as_fd()
-    }
-}
-
-impl Shelf {
-    fn loaded(&self) -> std::sync::MutexGuard<'_, Vec<Loaded>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn fill(&self, jobs: &Mutex<Receiver<Vec<Opened>>>) {
-        let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        while let Ok(files) = next() {
-            if self.is_over.load(Ordering::Relaxed) {
-                return;
-            }
+    pub(super) fn ask(&mut self, files: Vec<Opened>) -> Result<(), Unread> {
+        let Some(first) = files.first().map(|of| of.stamp.file) else {
+            return Ok(());
+        };
+        let waiting = self.waiting.entry(first.0).or_default();
+        if *waiting >= QUEUE {
+            return Err(Unread::Full(first.0));
+        }
+        let mail = Arc::clone(&self.mail);
+        let work = move || {
             let loaded: Vec<Loaded> = files
                 .iter()
                 .map(|opened| Loaded {
@@ -168,10 +105,33 @@ impl Shelf {
                 })
                 .collect();
             drop(files);
-            self.loaded().extend(loaded);
-            // A count that is full wakes, too.
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+            mail.put((first.0, loaded));
+        };
+        let asked = self.pool.run(first, Box::new(work));
+        asked.map_err(|_| Unread::Over)?;
+        *waiting += 1;
+        Ok(())
+    }
+
+    /// Files that have been read since the last time; its descriptor can be read when there is some.
+    pub(super) fn take(&mut self) -> Vec<Loaded> {
+        let mut all = Vec::new();
+        for (device, loaded) in self.mail.take() {
+            all.extend(loaded);
+            if let Some(waiting) = self.waiting.get_mut(&device) {
+                *waiting -= 1;
+                if *waiting == 0 {
+                    self.waiting.remove(&device);
+                }
+            }
         }
+        all
+    }
+}
+
+impl AsFd for Loader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.mail.as_fd()
     }
 }
 
@@ -198,6 +158,7 @@ fn read(opened: &Opened) -> Result<Source, Bad> {
         clip: Arc::new(clip),
         needs,
         begins_anew,
+        is_in_memory: is_in_memory(file),
     })
 }
 
@@ -218,6 +179,13 @@ pub(super) fn beginning(
     let length = PEEK.min(usize::try_from(sample.size()).unwrap_or(PEEK));
     read(&mut bytes[..length], sample.offset)?;
     Ok(of(&bytes[..length], &track.codec))
+}
+
+/// True where a file is in memory whatever is read of it (statfs(2): tmpfs, ramfs).
+fn is_in_memory(file: &File) -> bool {
+    const KINDS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+    let kind = rustix::fs::fstatfs(file).map_or(0, |known| known.f_type);
+    KINDS.iter().any(|of| i64::from(*of) == kind & 0xffff_ffff)
 }
 
 fn movie(opened: &Opened) -> Result<Clip, Bad> {

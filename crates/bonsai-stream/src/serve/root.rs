@@ -1,6 +1,6 @@
 //! The folder with the clips: nothing outside it is opened, and what its files say is kept.
 //!
-//! What is not known of a file is read by a thread of its own ([`super::loader`]), and asked for again
+//! What is not known of a file is read by threads beside the loop ([`super::loader`]), and asked for again
 //! when it has been. That a file is still the same is looked at each time.
 
 use std::collections::{HashMap, HashSet};
@@ -18,6 +18,7 @@ use crate::folder::{Folder, Opened, Stamp, Unfound};
 use super::film::{self, Film};
 use super::loader::{Bad, Loaded, Loader, Source, Unread};
 use super::lower::Lower;
+use super::pool::FileId;
 
 /// Bytes of tables that are kept. Those of an hour take 8 MB.
 const KEPT: usize = 256 << 20;
@@ -31,8 +32,14 @@ const PASSING: u64 = 1_000_000_000;
 /// What has been told of files, so that it is told once; behind so many, all may be told again.
 const TOLD: usize = 1024;
 
-/// Device and inode of a file.
-pub(super) type FileId = (u64, u64);
+/// What a request waits for that is pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// A file to be read,
+    File(FileId),
+    /// or another of a file system, as many of which wait as may.
+    Room(u64),
+}
 
 /// What a file says, or why it says nothing.
 #[derive(Debug)]
@@ -104,10 +111,10 @@ pub(super) struct Root {
     uses: u64,
     /// What is being read.
     asked: HashMap<FileId, Asked>,
-    /// Whether nothing more can be asked for, as far as is known.
-    is_full: bool,
-    /// What the request that is pending waits for; nothing if that is to be asked for first.
-    awaited: Vec<FileId>,
+    /// File systems of which nothing more can be asked for, as far as is known.
+    full: HashSet<u64>,
+    /// What the request that is pending waits for.
+    awaited: Vec<Awaited>,
     told: HashSet<(String, String)>,
     /// What is still to be told.
     pub(super) unfit: Vec<Unfit>,
@@ -129,7 +136,7 @@ impl Root {
             most_bytes: KEPT,
             uses: 0,
             asked: HashMap::new(),
-            is_full: false,
+            full: HashSet::new(),
             awaited: Vec::new(),
             told: HashSet::new(),
             unfit: Vec::new(),
@@ -142,26 +149,29 @@ impl Root {
         &self.loader
     }
 
-    /// Takes in what was read; which files that is.
-    pub(super) fn loaded(&mut self) -> Vec<FileId> {
-        let loaded = self.loader.take();
-        self.is_full = false;
-        let files = loaded.iter().map(|of| of.stamp.file).collect();
-        for loaded in loaded {
+    /// Takes in what was read; what requests may have waited for of it.
+    pub(super) fn loaded(&mut self) -> Vec<Awaited> {
+        let mut came = Vec::new();
+        for loaded in self.loader.take() {
+            let file = loaded.stamp.file;
+            came.push(Awaited::File(file));
+            if self.full.remove(&file.0) {
+                came.push(Awaited::Room(file.0));
+            }
             self.keep(loaded);
         }
-        files
+        came
     }
 
-    /// What the request waits for that is pending, each of these files; nothing if it waits for others
-    /// to be read before them.
-    pub(super) fn awaited(&mut self) -> Vec<FileId> {
+    /// What the request waits for that is pending.
+    pub(super) fn awaited(&mut self) -> Vec<Awaited> {
         std::mem::take(&mut self.awaited)
     }
 
-    /// Whether nothing more can be asked for until something has been read.
-    pub(super) const fn is_full(&self) -> bool {
-        self.is_full
+    /// True where what a request waits for cannot be asked for until something of its file system has been read.
+    pub(super) fn is_full(&self, awaits: &[Awaited]) -> bool {
+        let mut awaits = awaits.iter();
+        awaits.any(|of| matches!(of, Awaited::Room(device) if self.full.contains(device)))
     }
 
     /// A clip in its qualities; pending while its files are read.
@@ -211,7 +221,8 @@ impl Root {
     fn ask(&mut self, files: Vec<(String, Opened)>) -> Result<(), Refusal> {
         let mut unknown: Vec<Opened> = files.into_iter().map(|(_, opened)| opened).collect();
         unknown.retain(|of| self.said(of.stamp).is_none());
-        self.awaited = unknown.iter().map(|of| of.stamp.file).collect();
+        let files = unknown.iter().map(|of| Awaited::File(of.stamp.file));
+        self.awaited = files.collect();
         // One that has changed since it was asked for is asked for again when that is known.
         unknown.retain(|of| !self.asked.contains_key(&of.stamp.file));
         let asked: Vec<(FileId, Asked)> = unknown
@@ -223,12 +234,12 @@ impl Root {
         }
         match self.loader.ask(unknown) {
             Ok(()) => self.asked.extend(asked),
-            Err(Unread::Full) => {
-                self.is_full = true;
-                self.awaited.clear();
+            Err(Unread::Full(device)) => {
+                self.full.insert(device);
+                self.awaited = vec![Awaited::Room(device)];
             }
             Err(Unread::Over) => {
-                let why = "clips are not read any more";
+                let why = "there is no thread to read clips";
                 return Err(Refusal::new(StatusCode::InternalServerError, why));
             }
         }

@@ -9,6 +9,7 @@ mod fate;
 mod gate;
 mod made;
 
+use std::cell::RefCell;
 use std::io;
 
 use bonsai_media::clip::Sample;
@@ -475,21 +476,29 @@ fn read(
     bytes: &mut [u8],
 ) -> io::Result<()> {
     let quality = stream.timeline.quality(line);
+    let (of, ahead) = (stream.film.file(quality), &mut stream.ahead);
     let Some(source) = &mut stream.parts.source else {
-        let offset = sample.offset + u64::from(at);
-        let from = (stream.film.file(quality), stream.film.stamp(quality));
-        return stream.ahead.read(from, bytes, offset);
+        return ahead.read(of, bytes, sample.offset + u64::from(at));
     };
     let wanted = Wanted {
         clip: &stream.clip,
         quality,
-        file: stream.film.file(quality),
-        stamp: stream.film.stamp(quality),
+        file: &of.file,
+        stamp: &of.stamp,
         offset: sample.offset,
         size: sample.size(),
         at,
+        ahead: Some(RefCell::new((ahead, of))),
     };
-    source.read(&wanted, bytes)
+    let read = source.read(&wanted, bytes);
+    drop(wanted);
+    match read {
+        // A source that waits for something else would never be asked again.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock && !ahead.is_waiting() => {
+            Err(io::Error::other("its source has nothing to read it from"))
+        }
+        read => read,
+    }
 }
 
 fn interleaved(stream: &Stream, around: &mut Around<'_>, bytes: &[u8]) -> Out {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bonsai_media::clip::Track;
-use bonsai_media::load::{Need, QUALITIES};
+use bonsai_media::load::{Level, Need, QUALITIES};
 use bonsai_media::packets::{self, Cut};
 use bonsai_media::seen::Counted;
 use bonsai_media::timeline::{Started, Timeline};
@@ -181,6 +181,7 @@ impl Stream {
                 self.timeline.switch(line, quality);
             }
         }
+        self.ahead.begin(self.at_play().at(Level::BEST));
         let started = self.timeline.play(from_ns, until_ns, now);
         for line in 0..self.lanes.len() {
             if self.timeline.sample(line).is_none() {

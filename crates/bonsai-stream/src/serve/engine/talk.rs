@@ -109,11 +109,8 @@ impl Engine<'_> {
 
     /// Something was read that requests may wait for.
     pub(super) fn loaded(&mut self) {
-        let files = self.house.root.loaded();
-        let is_asked = |of: &Connection| {
-            let is_there = of.awaits.iter().any(|file| files.contains(file));
-            of.held.is_some() && (is_there || of.awaits.is_empty())
-        };
+        let came = self.house.root.loaded();
+        let is_asked = |of: &Connection| of.awaits.iter().any(|awaited| came.contains(awaited));
         let asked = (0..self.connections.len())
             .filter(|index| self.connections[*index].as_ref().is_some_and(is_asked));
         self.again.extend(asked);
@@ -128,9 +125,8 @@ impl Engine<'_> {
                 return false;
             };
             let connection = self.connections.get(index).and_then(Option::as_ref);
-            let is_full = self.house.root.is_full();
-            if connection.is_some_and(|of| of.held.is_some() && !(is_full && of.awaits.is_empty()))
-            {
+            let root = &self.house.root;
+            if connection.is_some_and(|of| of.held.is_some() && !root.is_full(&of.awaits)) {
                 self.answer(index, now());
                 self.waits(index);
             }

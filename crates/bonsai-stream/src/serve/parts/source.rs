@@ -1,5 +1,6 @@
 //! Where the bytes of samples come from.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::File;
@@ -9,11 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bonsai_units::Bytes;
 
+use super::super::ahead::Ahead;
+use super::super::film::ClipFile;
 use super::Parts;
 use crate::folder::Stamp;
 
 /// Bytes of a sample that are wanted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Wanted<'a> {
     /// The clip, below the root,
     pub clip: &'a str,
@@ -29,6 +32,25 @@ pub struct Wanted<'a> {
     pub size: u32,
     /// Where in the sample what is wanted begins.
     pub at: u32,
+    pub(in super::super) ahead: Option<RefCell<(&'a mut Ahead, &'a ClipFile)>>,
+}
+
+impl Wanted<'_> {
+    /// Fills `bytes` with those of the file from there on, without waiting for a disk: where they are not in memory,
+    /// other threads read them.
+    ///
+    /// # Errors
+    /// `WouldBlock` while they are being read: a source that returns it is asked for the sample again when they are
+    /// there. Any other: they cannot be had.
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.ahead {
+            Some(ahead) => {
+                let (ahead, of) = &mut *ahead.borrow_mut();
+                ahead.read(of, bytes, offset)
+            }
+            None => self.file.read_exact_at(bytes, offset),
+        }
+    }
 }
 
 /// Gives the bytes of samples: by default, those of the clip's file are read.
@@ -37,8 +59,10 @@ pub struct Wanted<'a> {
 /// bytes as that says. It is asked for a sample at a time, or for parts of it in order, as the engine
 /// is. Whether a picture may be left out is judged by the file's bytes, not by its.
 ///
+/// All streams wait while a source reads: one that reads the file does so by [`Wanted::read_at`], which waits for no
+/// disk.
+///
 /// ```
-/// use std::os::unix::fs::FileExt as _;
 /// use std::sync::Arc;
 ///
 /// use bonsai_stream::serve::{Engine, Parts, Pipelines, Source, Wanted};
@@ -50,7 +74,7 @@ pub struct Wanted<'a> {
 /// impl Source for Keyed {
 ///     fn read(&mut self, wanted: &Wanted<'_>, bytes: &mut [u8]) -> std::io::Result<()> {
 ///         let at = wanted.offset + u64::from(wanted.at);
-///         wanted.file.read_exact_at(bytes, at)?;
+///         wanted.read_at(bytes, at)?;
 ///         bytes.iter_mut().for_each(|byte| *byte ^= self.0);
 ///         Ok(())
 ///     }
@@ -68,7 +92,8 @@ pub trait Source: fmt::Debug {
     /// Fills `bytes` with those of a sample from `wanted.at` on; never more than it has from there.
     ///
     /// # Errors
-    /// They cannot be had: the stream ends.
+    /// `WouldBlock` of [`Wanted::read_at`]: the same is asked for again later. Any other: they cannot be had, and the
+    /// stream ends.
     fn read(&mut self, wanted: &Wanted<'_>, bytes: &mut [u8]) -> io::Result<()>;
 }
 
@@ -160,10 +185,10 @@ impl Source for Memory {
         // One that would drive out most of the others is read as without this.
         if u64::from(wanted.size) > kept.most / 4 {
             let at = wanted.offset + u64::from(wanted.at);
-            return wanted.file.read_exact_at(bytes, at);
+            return wanted.read_at(bytes, at);
         }
         let mut sample = vec![0; usize::try_from(wanted.size).unwrap_or(0)];
-        wanted.file.read_exact_at(&mut sample, wanted.offset)?;
+        wanted.read_at(&mut sample, wanted.offset)?;
         part(&sample, wanted.at, bytes)?;
         kept.keep(place, sample.into());
         Ok(())
@@ -207,6 +232,7 @@ mod tests {
             offset: 2,
             size: 6,
             at: 0,
+            ahead: None,
         };
         let mut bytes = [0; 3];
         sources[0].read(&wanted, &mut bytes).expect("read");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::loader::QUEUE;
+use super::super::pool::Pool;
 use super::*;
 
 /// The body of a small film's movie box, in a file of a mebibyte.
@@ -32,7 +33,12 @@ fn film() -> Vec<u8> {
 }
 
 fn root(path: &std::path::Path) -> Root {
-    Root::open(path, Loader::start().expect("a thread")).expect("a folder")
+    with(path, &Arc::new(Pool::new()))
+}
+
+fn with(path: &std::path::Path, pool: &Arc<Pool>) -> Root {
+    let loader = Loader::new(Arc::clone(pool)).expect("a descriptor");
+    Root::open(path, loader).expect("a folder")
 }
 
 fn find(root: &mut Root, name: &str, lower: &[Lower]) -> Poll<Result<Arc<Film>, Refusal>> {
@@ -177,17 +183,19 @@ fn files_that_are_no_lower_quality_are_told_once_and_left_out() {
 fn so_many_files_wait_to_be_read_and_whoever_asks_for_more_is_not_refused() {
     const CLIPS: usize = QUEUE + 36;
     let folder = tempfile::tempdir().expect("a folder");
-    let (loader, jobs) = Loader::idle().expect("a bell");
-    let mut root = Root::open(folder.path(), loader).expect("a folder");
+    let pool = Arc::new(Pool::stopped());
+    let mut root = with(folder.path(), &pool);
     let names: Vec<String> = (0..CLIPS).map(|number| format!("{number}.mp4")).collect();
     for (number, name) in names.iter().enumerate() {
         fs::write(folder.path().join(name), film()).expect("written");
         assert!(find(&mut root, name, &[]).is_pending(), "{name}");
         assert_eq!(root.asked.len(), QUEUE.min(number + 1));
-        assert_eq!(root.is_full(), number >= QUEUE);
-        assert_eq!(root.awaited().is_empty(), number >= QUEUE);
+        let awaited = root.awaited();
+        assert_eq!(root.is_full(&awaited), number >= QUEUE);
+        let is_room = matches!(awaited[..], [Awaited::Room(_)]);
+        assert_eq!(is_room, number >= QUEUE);
     }
-    root.loader().run(jobs).expect("a thread");
+    pool.start();
     for name in &names {
         let (found, _) = found(&mut root, name, &[]);
         assert!(found.is_ok(), "{name}");
@@ -199,9 +207,7 @@ fn so_many_files_wait_to_be_read_and_whoever_asks_for_more_is_not_refused() {
 fn where_nothing_is_read_any_more_that_is_said() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("clip.mp4"), film()).expect("written");
-    let (loader, jobs) = Loader::idle().expect("a bell");
-    drop(jobs);
-    let mut root = Root::open(folder.path(), loader).expect("a folder");
+    let mut root = with(folder.path(), &Arc::new(Pool::refused()));
     let Poll::Ready(Err(refusal)) = find(&mut root, "clip.mp4", &[]) else {
         panic!("it is waited for");
     };

@@ -100,9 +100,8 @@ fn is_too_slow(
 /// True where nothing is predicted from a picture; `None` where that is not known.
 fn is_disposable(stream: &mut Stream, line: usize, sample: &Sample) -> io::Result<Option<bool>> {
     let (quality, track) = (stream.timeline.quality(line), stream.timeline.track(line));
-    let from = (stream.film.file(quality), stream.film.stamp(quality));
-    let ahead = &mut stream.ahead;
-    let read = |bytes: &mut [u8], at| ahead.read(from, bytes, at);
+    let (file, ahead) = (stream.film.file(quality), &mut stream.ahead);
+    let read = |bytes: &mut [u8], at| ahead.read(file, bytes, at);
     beginning(read, track, sample, packets::is_disposable)
 }
 
