@@ -24,6 +24,7 @@ mod film;
 mod house;
 mod loader;
 mod lower;
+mod mounts;
 mod parts;
 mod pipeline;
 mod pool;
@@ -317,7 +318,8 @@ fn may_open(plan: &Plan) {
     let limits = &plan.limits;
     // Each session may be of another clip, and has its files open.
     let files = 1 + u64::try_from(Lower::MOST).unwrap_or(0);
-    let needed = u64::from(limits.connections) + u64::from(limits.sessions) * files + 64;
+    let clips = u64::from(limits.sessions) + u64::try_from(root::OPENINGS).unwrap_or(0);
+    let needed = u64::from(limits.connections) + clips * files + 64;
     let _ = crate::files::allow(needed);
 }
 

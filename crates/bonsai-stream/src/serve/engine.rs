@@ -369,6 +369,7 @@ impl<'a> Engine<'a> {
     fn look(&mut self, at: u64) {
         self.server.tick(&mut self.house, at);
         self.all_gone();
+        self.house.root.tidy(at);
         let allotted = &self.house.plan.allotted;
         self.house.load.allot(allotted.get(), at);
         allotted.need(self.house.load.claimed());

@@ -10,6 +10,7 @@ use bonsai_media::packets;
 use bonsai_media::rtsp::server::Found;
 
 use super::loader::Source;
+use super::pool::Pool;
 use crate::folder::Stamp;
 
 /// Two qualities of a film may be of lengths that are so much apart, nanoseconds.
@@ -22,6 +23,7 @@ pub(super) struct Film {
     pub(super) lower: Arc<[Arc<Clip>]>,
     /// Of each quality, the best first.
     files: Vec<ClipFile>,
+    pool: Arc<Pool>,
 }
 
 /// A file of a clip, which is open.
@@ -36,7 +38,11 @@ pub(super) struct ClipFile {
 
 impl Film {
     /// Of sources that fit together, the best first, and their files.
-    pub(super) fn new(sources: &[&Source], files: Vec<(Arc<File>, Stamp)>) -> Option<Self> {
+    pub(super) fn new(
+        sources: &[&Source],
+        files: Vec<(Arc<File>, Stamp)>,
+        pool: Arc<Pool>,
+    ) -> Option<Self> {
         let (best, lower) = sources.split_first()?;
         let version = files.first()?.1.changed.0;
         let of = |(track, need): (&Track, &Need)| match track.codec.is_video() {
@@ -59,6 +65,7 @@ impl Film {
             },
             lower: lower.iter().map(|of| Arc::clone(&of.clip)).collect(),
             files: files.collect(),
+            pool,
         })
     }
 
@@ -85,6 +92,15 @@ impl Film {
             Ok(now) if now == of.stamp => None,
             Ok(_) => Some("its file has changed"),
             Err(_) => Some("its file cannot be looked at any more"),
+        }
+    }
+}
+
+impl Drop for Film {
+    fn drop(&mut self) {
+        let files = std::mem::take(&mut self.files);
+        if let Some(first) = files.first().map(|of| of.stamp.file) {
+            self.pool.close(first, files);
         }
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct House<'a> {
     pub(super) peers: Vec<Option<Peer>>,
     /// By which connection a request came that is being answered.
     pub(super) asking: usize,
+    /// When that came.
+    pub(super) asked_at: u64,
     /// Whether no request waits any longer for a clip to be read.
     pub(super) gives_up: bool,
     film: Option<Arc<Film>>,
@@ -86,6 +88,7 @@ impl<'a> House<'a> {
             pairs: Vec::new(),
             peers: Vec::new(),
             asking: 0,
+            asked_at: 0,
             gives_up: false,
             film: None,
             per_address: HashMap::new(),
@@ -237,6 +240,7 @@ impl Host for House<'_> {
             path,
             lower: pipeline.lower.as_ref().unwrap_or(&self.plan.lower),
             payload: pipeline.payload,
+            since: self.asked_at,
         });
         for unfit in std::mem::take(&mut self.root.unfit) {
             self.tell(&Event::Unfit {

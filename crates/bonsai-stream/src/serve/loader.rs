@@ -1,8 +1,9 @@
-//! What files say is read by threads beside the loop: a movie's tables may be large and a disk slow, and what
-//! is due of others does not wait for them.
+//! Clips are opened, and what they say is read, by threads beside the loop: a movie's tables may be large and a disk
+//! slow or hung, and what is due of others does not wait for them.
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
@@ -13,14 +14,14 @@ use bonsai_media::clip::{Clip, Codec, Finder, Fragment, Fragments, Sample, Track
 use bonsai_media::load::Need;
 use bonsai_media::packets;
 
-use super::pool::{Mailbox, Pool};
+use super::pool::{FileId, Mailbox, Pool};
 use super::stream::MOST;
-use crate::folder::{Opened, Stamp};
+use crate::folder::{Folder, Stamp, Unfound};
 
 /// Of a sample, what tells what kind of picture it is.
 const PEEK: usize = 128;
 
-/// Clips of one file system that wait to be read.
+/// Clips of one file system that wait to be opened or read.
 pub(super) const QUEUE: usize = 64;
 
 /// Of pictures that decoding is said to begin with, so many are looked at.
@@ -52,21 +53,39 @@ pub(super) struct Loaded {
     pub(super) said: Result<Source, Bad>,
 }
 
-/// Why files are not read.
+/// A file of the folder, open, and its state when it was opened.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) file: Arc<File>,
+    pub(super) stamp: Stamp,
+}
+
+/// Names of a clip and of its lower qualities, the best first, and the files that they name.
+pub(super) type Names = Vec<(String, Result<Candidate, Unfound>)>;
+
+/// Something that was opened or read.
+#[derive(Debug)]
+pub(super) enum Came {
+    /// A clip, and its files.
+    Opened(String, Names),
+    Loaded(Vec<Loaded>),
+}
+
+/// Why files are not opened or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// As many of that file system wait as may: they are asked for again when one of it has been read.
+    /// As many of that file system wait as may: they are asked for again when another is done.
     Full(u64),
     /// There is no thread, and none can be started.
     Over,
 }
 
-/// Has clips read by the threads of a pool.
+/// Has clips opened and read by the threads of a pool.
 #[derive(Debug)]
 pub(super) struct Loader {
-    pool: Arc<Pool>,
-    mail: Arc<Mailbox<(u64, Vec<Loaded>)>>,
-    /// Clips of each file system that wait, or are being read.
+    pub(super) pool: Arc<Pool>,
+    mail: Arc<Mailbox<(u64, Came)>>,
+    /// Clips of each file system that wait, or are being opened or read.
     waiting: HashMap<u64, usize>,
 }
 
@@ -81,52 +100,92 @@ impl Loader {
         })
     }
 
+    /// Opens the files of a clip, which is on that device as far as is known.
+    ///
+    /// # Errors
+    /// It cannot, now or ever.
+    pub(super) fn open(
+        &mut self,
+        folder: &Arc<Folder>,
+        (clip, names): (String, Vec<String>),
+        device: u64,
+    ) -> Result<(), Unread> {
+        let folder = Arc::clone(folder);
+        // A name is opened once at a time: its number is that of no other.
+        let file = (device, hash(&clip));
+        self.ask(file, move || {
+            let mut found = Names::new();
+            for name in names {
+                let opened = folder.file(&name).map(|opened| Candidate {
+                    file: Arc::new(opened.file),
+                    stamp: opened.stamp,
+                });
+                let is_none = found.is_empty() && opened.is_err();
+                found.push((name, opened));
+                // Without the clip itself there are no lower qualities.
+                if is_none {
+                    break;
+                }
+            }
+            Came::Opened(clip, found)
+        })
+    }
+
     /// Reads files that belong together.
     ///
     /// # Errors
     /// It cannot, now or ever.
-    pub(super) fn ask(&mut self, files: Vec<Opened>) -> Result<(), Unread> {
+    pub(super) fn read(&mut self, files: Vec<Candidate>) -> Result<(), Unread> {
         let Some(first) = files.first().map(|of| of.stamp.file) else {
             return Ok(());
         };
-        let waiting = self.waiting.entry(first.0).or_default();
+        self.ask(first, move || {
+            let loaded = files.iter().map(|of| Loaded {
+                stamp: of.stamp,
+                // One that it cannot cope with is no reason to read no others.
+                said: catch_unwind(AssertUnwindSafe(|| read(of)))
+                    .unwrap_or_else(|_| Err(Bad::Disk(io::Error::other("reading it fails")))),
+            });
+            Came::Loaded(loaded.collect())
+        })
+    }
+
+    fn ask(
+        &mut self,
+        file: FileId,
+        work: impl FnOnce() -> Came + Send + 'static,
+    ) -> Result<(), Unread> {
+        let waiting = self.waiting.entry(file.0).or_default();
         if *waiting >= QUEUE {
-            return Err(Unread::Full(first.0));
+            return Err(Unread::Full(file.0));
         }
         let mail = Arc::clone(&self.mail);
-        let work = move || {
-            let loaded: Vec<Loaded> = files
-                .iter()
-                .map(|opened| Loaded {
-                    stamp: opened.stamp,
-                    // One that it cannot cope with is no reason to read no others.
-                    said: catch_unwind(AssertUnwindSafe(|| read(opened)))
-                        .unwrap_or_else(|_| Err(Bad::Disk(io::Error::other("reading it fails")))),
-                })
-                .collect();
-            drop(files);
-            mail.put((first.0, loaded));
-        };
-        let asked = self.pool.run(first, Box::new(work));
+        let work = move || mail.put((file.0, work()));
+        let asked = self.pool.run(file, Box::new(work));
         asked.map_err(|_| Unread::Over)?;
         *waiting += 1;
         Ok(())
     }
 
-    /// Files that have been read since the last time; its descriptor can be read when there is some.
-    pub(super) fn take(&mut self) -> Vec<Loaded> {
-        let mut all = Vec::new();
-        for (device, loaded) in self.mail.take() {
-            all.extend(loaded);
-            if let Some(waiting) = self.waiting.get_mut(&device) {
+    /// All that was done since the last time, and of which device; its descriptor can be read when there is some.
+    pub(super) fn take(&mut self) -> Vec<(u64, Came)> {
+        let all = self.mail.take();
+        for (device, _) in &all {
+            if let Some(waiting) = self.waiting.get_mut(device) {
                 *waiting -= 1;
                 if *waiting == 0 {
-                    self.waiting.remove(&device);
+                    self.waiting.remove(device);
                 }
             }
         }
         all
     }
+}
+
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl AsFd for Loader {
@@ -135,9 +194,9 @@ impl AsFd for Loader {
     }
 }
 
-fn read(opened: &Opened) -> Result<Source, Bad> {
+fn read(opened: &Candidate) -> Result<Source, Bad> {
     let clip = movie(opened)?;
-    let file = &opened.file;
+    let file = &*opened.file;
     let needs = clip.needs(MOST, |track, sample| {
         // What cannot be read is said when it is to be sent.
         let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at);
@@ -188,7 +247,7 @@ fn is_in_memory(file: &File) -> bool {
     KINDS.iter().any(|of| i64::from(*of) == kind & 0xffff_ffff)
 }
 
-fn movie(opened: &Opened) -> Result<Clip, Bad> {
+fn movie(opened: &Candidate) -> Result<Clip, Bad> {
     let mut finder = Finder::new(opened.stamp.bytes);
     let mut header = [0; 16];
     loop {
@@ -214,7 +273,7 @@ fn movie(opened: &Opened) -> Result<Clip, Bad> {
 }
 
 /// The fragments behind a movie.
-fn fragments(opened: &Opened, movie_end: u64) -> Result<Vec<Fragment>, Bad> {
+fn fragments(opened: &Candidate, movie_end: u64) -> Result<Vec<Fragment>, Bad> {
     let mut walk = Fragments::new(movie_end, opened.stamp.bytes);
     let mut found = Vec::new();
     let mut header = [0; 16];

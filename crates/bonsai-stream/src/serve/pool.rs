@@ -146,6 +146,14 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Drops files of a file system, which may be asked when they are closed (FUSE: flush), and hang.
+    pub(super) fn close(&self, file: FileId, files: impl Send + 'static) {
+        // Where there is no thread, they are closed here.
+        let _ = self.run(file, Box::new(move || drop(files)));
+    }
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         let mut state = self.shared.state();

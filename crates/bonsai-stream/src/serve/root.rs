@@ -13,11 +13,12 @@ use bonsai_media::rtsp::server::{Path, Refusal};
 use rtsp_types::StatusCode;
 
 use crate::clock::now;
-use crate::folder::{Folder, Opened, Stamp, Unfound};
+use crate::folder::{Folder, Stamp, Unfound};
 
 use super::film::{self, Film};
-use super::loader::{Bad, Loaded, Loader, Source, Unread};
+use super::loader::{Bad, Came, Candidate, Loaded, Loader, Names, Source, Unread};
 use super::lower::Lower;
+use super::mounts::Mounts;
 use super::pool::FileId;
 
 /// Bytes of tables that are kept. Those of an hour take 8 MB.
@@ -26,6 +27,9 @@ const KEPT: usize = 256 << 20;
 /// What each file counts for at the least, whatever it says.
 const EACH: usize = 4 << 10;
 
+/// Clips whose files stay open for a moment, for requests that wait for them.
+pub(super) const OPENINGS: usize = 256;
+
 /// How long it is believed that a disk cannot be read, or that a file is being written, nanoseconds.
 const PASSING: u64 = 1_000_000_000;
 
@@ -33,9 +37,11 @@ const PASSING: u64 = 1_000_000_000;
 const TOLD: usize = 1024;
 
 /// What a request waits for that is pending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// A file to be read,
+    /// A clip to be opened,
+    Clip(String),
+    /// a file to be read,
     File(FileId),
     /// or another of a file system, as many of which wait as may.
     Room(u64),
@@ -67,6 +73,16 @@ struct Asked {
     is_moving: bool,
 }
 
+/// A clip whose files are being opened, or were a moment ago.
+#[derive(Debug)]
+struct Opening {
+    /// When that began: requests that came before it are answered by it.
+    began: u64,
+    /// When it was asked for last.
+    used: u64,
+    names: Option<Names>,
+}
+
 #[derive(Clone, Debug)]
 struct Broken {
     status: StatusCode,
@@ -91,6 +107,8 @@ pub(super) struct Wanted<'a> {
     pub(super) lower: &'a [Lower],
     /// Bytes of payload.
     pub(super) payload: usize,
+    /// When the request came: it is answered by files that were opened after that.
+    pub(super) since: u64,
 }
 
 impl Kept {
@@ -103,8 +121,10 @@ impl Kept {
 /// The folder.
 #[derive(Debug)]
 pub(super) struct Root {
-    folder: Folder,
+    folder: Arc<Folder>,
+    mounts: Mounts,
     loader: Loader,
+    openings: HashMap<String, Opening>,
     kept: HashMap<FileId, Kept>,
     bytes: usize,
     most_bytes: usize,
@@ -129,8 +149,10 @@ impl Root {
     /// What the system says.
     pub(super) fn open(path: &std::path::Path, loader: Loader) -> io::Result<Self> {
         Ok(Self {
-            folder: Folder::open(path)?,
+            folder: Arc::new(Folder::open(path)?),
+            mounts: Mounts::new(path),
             loader,
+            openings: HashMap::new(),
             kept: HashMap::new(),
             bytes: 0,
             most_bytes: KEPT,
@@ -149,18 +171,48 @@ impl Root {
         &self.loader
     }
 
-    /// Takes in what was read; what requests may have waited for of it.
+    /// Takes in what was opened and read; what requests may have waited for of it.
     pub(super) fn loaded(&mut self) -> Vec<Awaited> {
         let mut came = Vec::new();
-        for loaded in self.loader.take() {
-            let file = loaded.stamp.file;
-            came.push(Awaited::File(file));
-            if self.full.remove(&file.0) {
-                came.push(Awaited::Room(file.0));
+        for (device, what) in self.loader.take() {
+            if self.full.remove(&device) {
+                came.push(Awaited::Room(device));
             }
-            self.keep(loaded);
+            match what {
+                Came::Opened(clip, names) => {
+                    if let Some(opening) = self.openings.get_mut(&clip) {
+                        (opening.names, opening.used) = (Some(names), now());
+                    }
+                    came.push(Awaited::Clip(clip));
+                }
+                Came::Loaded(all) => {
+                    for loaded in all {
+                        came.push(Awaited::File(loaded.stamp.file));
+                        self.keep(loaded);
+                    }
+                }
+            }
         }
         came
+    }
+
+    /// Forgets files that were opened for requests and are not waited for.
+    pub(super) fn tidy(&mut self, at: u64) {
+        let asked = &self.asked;
+        let is_read = |(_, found): &(String, Result<Candidate, Unfound>)| {
+            let file = found.as_ref().map(|of| of.stamp.file);
+            file.is_ok_and(|file| asked.contains_key(&file))
+        };
+        let gone = self.openings.extract_if(|_, of| {
+            let names = of.names.as_ref();
+            at >= of.used + PASSING && names.is_some_and(|of| !of.iter().any(is_read))
+        });
+        for (_, opening) in gone {
+            let names = opening.names.unwrap_or_default();
+            if let Some((_, Ok(best))) = names.first() {
+                self.loader.pool.close(best.stamp.file, names);
+            }
+        }
     }
 
     /// What the request waits for that is pending.
@@ -180,21 +232,10 @@ impl Root {
     /// There is none, it leads out of the root, or it cannot be sent.
     pub(super) fn find(&mut self, wanted: &Wanted<'_>) -> Poll<Result<Arc<Film>, Refusal>> {
         let clip = wanted.path.to_string();
-        let best = self.best(&clip)?;
-        let mut files = vec![(clip, best)];
-        for pattern in wanted.lower {
-            let name = pattern.of(&files[0].0);
-            match self.folder.file(&name) {
-                Ok(opened) => {
-                    let is_new = |(_, of): &(String, Opened)| of.stamp.file != opened.stamp.file;
-                    if files.iter().all(is_new) {
-                        files.push((name, opened));
-                    }
-                }
-                Err(Unfound::Missing) => {}
-                Err(why) => self.unfit(&files[0].0, &name, &why.to_string()),
-            }
+        if !self.is_open(&clip, wanted)? {
+            return Poll::Pending;
         }
+        let files = self.files(&clip)?;
         self.uses += 1;
         // All are looked at, so that none of them makes room for another.
         let said: Vec<_> = files.iter().map(|(_, of)| self.said(of.stamp)).collect();
@@ -217,9 +258,74 @@ impl Root {
         Poll::Ready(self.film(files, &chosen))
     }
 
+    /// True where the files of a clip have been opened for a request; they are otherwise.
+    fn is_open(&mut self, clip: &str, wanted: &Wanted<'_>) -> Result<bool, Refusal> {
+        let at = now();
+        if let Some(opening) = self.openings.get_mut(clip) {
+            opening.used = at;
+            if opening.names.is_some() && opening.began >= wanted.since {
+                return Ok(true);
+            }
+            if opening.names.is_none() {
+                self.awaited = vec![Awaited::Clip(clip.to_owned())];
+                return Ok(false);
+            }
+        }
+        if self.openings.len() >= OPENINGS {
+            self.tidy(at + PASSING);
+        }
+        let lower = wanted.lower.iter().map(|pattern| pattern.of(clip));
+        let names = std::iter::once(clip.to_owned()).chain(lower).collect();
+        let device = self.mounts.device(clip);
+        let names = (clip.to_owned(), names);
+        self.awaited = match self.loader.open(&self.folder, names, device) {
+            Ok(()) => vec![Awaited::Clip(clip.to_owned())],
+            Err(why) => return self.unread(why).map(|()| false),
+        };
+        let opening = Opening {
+            began: at,
+            used: at,
+            names: None,
+        };
+        if let Some(Opening {
+            names: Some(before),
+            ..
+        }) = self.openings.insert(clip.to_owned(), opening)
+        {
+            self.loader.pool.close((device, 0), before);
+        }
+        Ok(false)
+    }
+
+    /// The files of a clip, as they are now.
+    fn files(&mut self, clip: &str) -> Result<Vec<(String, Candidate)>, Refusal> {
+        let opening = self.openings.get(clip);
+        let names = opening.and_then(|of| of.names.as_ref());
+        let (mut files, mut unfit) = (Vec::<(String, Candidate)>::new(), Vec::new());
+        for (name, found) in names.into_iter().flatten() {
+            match found {
+                Ok(of) => {
+                    let mut of = of.clone();
+                    of.stamp = Stamp::known(&of.file).unwrap_or(of.stamp);
+                    let is_other = |(_, one): &(String, Candidate)| one.stamp.file != of.stamp.file;
+                    if files.iter().all(is_other) {
+                        files.push((name.clone(), of));
+                    }
+                }
+                Err(why) if files.is_empty() => return Err(refusal(clip, why)),
+                Err(Unfound::Missing) => {}
+                Err(why) => unfit.push((name.clone(), why.to_string())),
+            }
+        }
+        for (name, why) in unfit {
+            self.unfit(clip, &name, &why);
+        }
+        Ok(files)
+    }
+
     /// Has those of the files read that are neither known nor being read.
-    fn ask(&mut self, files: Vec<(String, Opened)>) -> Result<(), Refusal> {
-        let mut unknown: Vec<Opened> = files.into_iter().map(|(_, opened)| opened).collect();
+    fn ask(&mut self, files: Vec<(String, Candidate)>) -> Result<(), Refusal> {
+        let mut unknown: Vec<Candidate> = files.into_iter().map(|(_, of)| of).collect();
         unknown.retain(|of| self.said(of.stamp).is_none());
         let files = unknown.iter().map(|of| Awaited::File(of.stamp.file));
         self.awaited = files.collect();
@@ -232,18 +338,26 @@ impl Root {
         if asked.is_empty() {
             return Ok(());
         }
-        match self.loader.ask(unknown) {
+        match self.loader.read(unknown) {
             Ok(()) => self.asked.extend(asked),
-            Err(Unread::Full(device)) => {
-                self.full.insert(device);
-                self.awaited = vec![Awaited::Room(device)];
-            }
-            Err(Unread::Over) => {
-                let why = "there is no thread to read clips";
-                return Err(Refusal::new(StatusCode::InternalServerError, why));
-            }
+            Err(why) => self.unread(why)?,
         }
         Ok(())
+    }
+
+    /// A request waits for room, or is told that nothing is read.
+    fn unread(&mut self, why: Unread) -> Result<(), Refusal> {
+        match why {
+            Unread::Full(device) => {
+                self.full.insert(device);
+                self.awaited = vec![Awaited::Room(device)];
+                Ok(())
+            }
+            Unread::Over => {
+                let why = "there is no thread to read clips";
+                Err(Refusal::new(StatusCode::InternalServerError, why))
+            }
+        }
     }
 
     fn asked_for(&self, stamp: Stamp) -> Asked {
@@ -259,7 +373,7 @@ impl Root {
     fn choose(
         &mut self,
         best: &Source,
-        files: &[(String, Opened)],
+        files: &[(String, Candidate)],
         sources: Vec<Result<Arc<Source>, Broken>>,
         payload: usize,
     ) -> Vec<(usize, Arc<Source>)> {
@@ -297,7 +411,7 @@ impl Root {
     /// The film of those files, which is one for all who see it.
     fn film(
         &mut self,
-        files: Vec<(String, Opened)>,
+        files: Vec<(String, Candidate)>,
         chosen: &[(usize, Arc<Source>)],
     ) -> Result<Arc<Film>, Refusal> {
         let gone = || Refusal::new(StatusCode::InternalServerError, "its file is gone");
@@ -310,17 +424,17 @@ impl Root {
         if let Some(film) = seen.filter(|film| film.is_of(&stamps)) {
             return Ok(film);
         }
-        let mut opened: Vec<Option<Opened>> = files.into_iter().map(|of| Some(of.1)).collect();
         let mut shared = Vec::new();
         for (index, _) in chosen {
-            let opened = opened[*index].take().ok_or_else(gone)?;
-            let kept = self.kept.get_mut(&opened.stamp.file).ok_or_else(gone)?;
-            let file = kept.file.upgrade().unwrap_or_else(|| Arc::new(opened.file));
+            let of = &files[*index].1;
+            let kept = self.kept.get_mut(&of.stamp.file).ok_or_else(gone)?;
+            let file = kept.file.upgrade().unwrap_or_else(|| Arc::clone(&of.file));
             kept.file = Arc::downgrade(&file);
-            shared.push((file, opened.stamp));
+            shared.push((file, of.stamp));
         }
         let sources: Vec<&Source> = chosen.iter().map(|(_, source)| &**source).collect();
-        let film = Arc::new(Film::new(&sources, shared).ok_or_else(gone)?);
+        let film = Film::new(&sources, shared, Arc::clone(&self.loader.pool));
+        let film = Arc::new(film.ok_or_else(gone)?);
         if let Some(kept) = self.kept.get_mut(&first) {
             kept.film = Arc::downgrade(&film);
         }
@@ -426,17 +540,16 @@ impl Root {
             });
         }
     }
+}
 
-    fn best(&self, clip: &str) -> Result<Opened, Refusal> {
-        self.folder.file(clip).map_err(|why| {
-            let status = match why {
-                Unfound::Missing => StatusCode::NotFound,
-                Unfound::Outside | Unfound::Denied | Unfound::NoFile => StatusCode::Forbidden,
-                Unfound::Disk(_) => StatusCode::InternalServerError,
-            };
-            Refusal::new(status, format!("{clip}: {why}"))
-        })
-    }
+/// Why a clip cannot be opened, as an answer.
+fn refusal(clip: &str, why: &Unfound) -> Refusal {
+    let status = match why {
+        Unfound::Missing => StatusCode::NotFound,
+        Unfound::Outside | Unfound::Denied | Unfound::NoFile => StatusCode::Forbidden,
+        Unfound::Disk(_) => StatusCode::InternalServerError,
+    };
+    Refusal::new(status, format!("{clip}: {why}"))
 }
 
 #[cfg(test)]

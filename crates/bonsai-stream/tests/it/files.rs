@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use bonsai_stream::serve::{Engine, Lower, Plan};
 
@@ -24,13 +25,23 @@ fn files_of_all_qualities_are_open_once_and_watched_for_changes() {
         let name = set_up(viewer, &url);
         assert_eq!(status(&viewer.ask(&format!("PLAY {url}"), &name)), 200);
     }
-    let open = std::fs::read_dir("/proc/self/fd")
-        .expect("its files")
-        .flatten();
-    let open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    let open = open.filter(|path| path.starts_with(folder.path())).count();
-    // The folder itself, too.
-    assert_eq!(open, 1 + QUALITIES.len());
+    let open = || {
+        let all = std::fs::read_dir("/proc/self/fd").expect("its files");
+        let open = all
+            .flatten()
+            .filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        open.filter(|path| path.starts_with(folder.path())).count()
+    };
+    // The folder itself, too; what was opened for the last request is closed a second later.
+    let begin = Instant::now();
+    while open() != 1 + QUALITIES.len() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "{} are open",
+            open()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let write = |name: &str| {
         let file = std::fs::File::options()
             .append(true)

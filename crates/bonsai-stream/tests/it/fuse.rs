@@ -1,4 +1,4 @@
-//! A folder of films by FUSE, in which reads of one film can be made to hang.
+//! A folder of films by FUSE, in which calls for one film, and the lookup of another, can be made to hang.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -33,8 +33,12 @@ const DIRECT: u32 = 1;
 const ROOT: u64 = 1;
 const HUNG: u64 = 2;
 const GOOD: u64 = 3;
+const LOST: u64 = 4;
 
-/// `hung.mp4` and `good.mp4`, both with the same bytes; it ends with this.
+/// Lookups of a folder do not wait for each other (FUSE_PARALLEL_DIROPS).
+const PARALLEL: u32 = 1 << 18;
+
+/// `hung.mp4`, `lost.mp4` and `good.mp4`, all with the same bytes; it ends with this.
 pub(crate) struct Folder {
     hangs: Arc<AtomicBool>,
     hung: Arc<AtomicU32>,
@@ -79,12 +83,12 @@ impl Folder {
         })
     }
 
-    /// Reads of `hung.mp4` hang from now on, or go on.
+    /// Reads and closing of `hung.mp4` hang from now on, and the lookup of `lost.mp4`, or go on.
     pub(crate) fn hang(&self, hangs: bool) {
         self.hangs.store(hangs, Ordering::SeqCst);
     }
 
-    /// Number of reads that hang.
+    /// Number of calls that hang.
     pub(crate) fn hung(&self) -> u32 {
         self.hung.load(Ordering::SeqCst)
     }
@@ -104,8 +108,15 @@ struct Server {
     film: Vec<u8>,
     hangs: Arc<AtomicBool>,
     hung: Arc<AtomicU32>,
-    /// Reads that hang: which, from where, and how many bytes.
-    waiting: Vec<(u64, u64, u32)>,
+    /// Calls that hang, and their numbers.
+    waiting: Vec<(u64, Hung)>,
+}
+
+enum Hung {
+    /// From where, and how many bytes.
+    Read(u64, u32),
+    Lookup,
+    Close,
 }
 
 impl Server {
@@ -114,8 +125,12 @@ impl Server {
         let mut buffer = vec![0; 1 << 20];
         while !until.load(Ordering::SeqCst) {
             if !self.hangs.load(Ordering::SeqCst) {
-                for (unique, offset, size) in std::mem::take(&mut self.waiting) {
-                    self.read(unique, offset, size);
+                for (unique, hung) in std::mem::take(&mut self.waiting) {
+                    match hung {
+                        Hung::Read(offset, size) => self.read(unique, offset, size),
+                        Hung::Lookup => self.found(unique, LOST),
+                        Hung::Close => self.reply(unique, 0, &[]),
+                    }
                 }
             }
             let count = u32::try_from(self.waiting.len()).expect("few");
@@ -135,12 +150,21 @@ impl Server {
     }
 
     fn answer(&mut self, request: &[u8]) {
+        let hangs = self.hangs.load(Ordering::SeqCst);
         let (opcode, unique, node) = (u32_at(request, 4), u64_at(request, 8), u64_at(request, 16));
         let body = &request[40..];
         match opcode {
             INIT => {
                 let mut out = vec![0; 64];
-                for (at, value) in [(0, 7), (4, 31), (8, 1 << 17), (20, 1 << 17), (24, 1)] {
+                let values = [
+                    (0, 7),
+                    (4, 31),
+                    (8, 1 << 17),
+                    (12, PARALLEL),
+                    (20, 1 << 17),
+                    (24, 1),
+                ];
+                for (at, value) in values {
                     out[at..at + 4].copy_from_slice(&u32::to_ne_bytes(value));
                 }
                 self.reply(unique, 0, &out);
@@ -149,12 +173,13 @@ impl Server {
                 let node = match body.split(|byte| *byte == 0).next() {
                     Some(b"hung.mp4") => HUNG,
                     Some(b"good.mp4") => GOOD,
+                    Some(b"lost.mp4") if hangs => {
+                        return self.waiting.push((unique, Hung::Lookup));
+                    }
+                    Some(b"lost.mp4") => LOST,
                     _ => return self.reply(unique, -nix::libc::ENOENT, &[]),
                 };
-                // For how long that is true: for no time, so that each look asks again.
-                let head = [node, 0, 0, 0, 0].map(u64::to_ne_bytes).concat();
-                let out = [head, self.attributes(node)].concat();
-                self.reply(unique, 0, &out);
+                self.found(unique, node);
             }
             GETATTR => {
                 let out = [vec![0; 16], self.attributes(node)].concat();
@@ -166,16 +191,24 @@ impl Server {
             }
             READ => {
                 let (offset, size) = (u64_at(body, 8), u32_at(body, 16));
-                if node == HUNG && self.hangs.load(Ordering::SeqCst) {
-                    self.waiting.push((unique, offset, size));
+                if node == HUNG && hangs {
+                    self.waiting.push((unique, Hung::Read(offset, size)));
                 } else {
                     self.read(unique, offset, size);
                 }
             }
+            FLUSH if node == HUNG && hangs => self.waiting.push((unique, Hung::Close)),
             RELEASE | RELEASEDIR | FLUSH => self.reply(unique, 0, &[]),
             FORGET | FORGET_MANY | INTERRUPT => {}
             _ => self.reply(unique, -nix::libc::ENOSYS, &[]),
         }
+    }
+
+    fn found(&self, unique: u64, node: u64) {
+        // For how long that is true: for no time, so that each look asks again.
+        let head = [node, 0, 0, 0, 0].map(u64::to_ne_bytes).concat();
+        let out = [head, self.attributes(node)].concat();
+        self.reply(unique, 0, &out);
     }
 
     fn read(&self, unique: u64, offset: u64, size: u32) {

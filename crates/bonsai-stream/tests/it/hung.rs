@@ -1,12 +1,41 @@
-//! A file with reads that hang, and the viewers of another.
+//! Files with calls that hang, and the viewers of another.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bonsai_stream::serve::Engine;
+use bonsai_stream::serve::{Engine, Pipelines};
 
 use crate::fuse::Folder;
 use crate::serve::{is_bye, set_up, status};
-use crate::support::{Served, Viewer, clip, plan, skip};
+use crate::support::{Served, Viewer, clip, plan, session, skip};
+
+/// A folder of films, in another one, and what is in that.
+fn films(test: &str, outer: &Path) -> Option<Folder> {
+    let film = std::fs::read(clip(test, outer)?).expect("a film");
+    let root = outer.join("films");
+    std::fs::create_dir(&root).expect("made");
+    match Folder::mount(&root, film) {
+        Ok(folder) => Some(folder),
+        Err(why) => {
+            skip(test, &why);
+            None
+        }
+    }
+}
+
+/// Waits until so many calls hang.
+fn wait(folder: &Folder, count: u32) {
+    let begin = Instant::now();
+    while folder.hung() < count {
+        let hung = folder.hung();
+        assert!(begin.elapsed() < Duration::from_secs(20), "{hung} hang");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn play(viewer: &mut Viewer, url: &str, session: &str) {
+    assert_eq!(status(&viewer.ask(&format!("PLAY {url}"), session)), 200);
+}
 
 /// Payloads of the packets up to the end, in order.
 fn all(viewer: &mut Viewer) -> Vec<Vec<u8>> {
@@ -19,20 +48,22 @@ fn all(viewer: &mut Viewer) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_file_that_hangs_holds_up_its_own_viewers_alone() {
+    const MEMORY: &str =
+        "[[pipeline]]\nclips = [\"**\"]\nsource = [\"sample\", \"memory=64MiB\"]\n";
     let test = "a_file_that_hangs_holds_up_its_own_viewers_alone";
     let outer = tempfile::tempdir().expect("a folder");
-    let Some(film) = clip(test, outer.path()) else {
+    let Some(folder) = films(test, outer.path()) else {
         return;
     };
-    let film = std::fs::read(film).expect("a film");
     let root = outer.path().join("films");
-    std::fs::create_dir(&root).expect("made");
-    let folder = match Folder::mount(&root, film) {
-        Ok(folder) => folder,
-        Err(why) => return skip(test, &why),
-    };
-    for engine in [Engine::Classic, Engine::Fast] {
-        let served = Served::new(plan(&root, engine));
+    for (engine, ways) in [
+        (Engine::Classic, ""),
+        (Engine::Fast, ""),
+        (Engine::Fast, MEMORY),
+    ] {
+        let mut plan = plan(&root, engine);
+        plan.pipelines = Pipelines::read(ways, engine, &plan.parts).expect("right");
+        let served = Served::new(plan);
         let urls = ["hung.mp4", "good.mp4"].map(|name| served.url(name));
         // More viewers of the hung file than it has threads.
         let mut hung: Vec<(Viewer, String)> = (0..6)
@@ -44,22 +75,12 @@ fn a_file_that_hangs_holds_up_its_own_viewers_alone() {
             .collect();
         folder.hang(true);
         for (viewer, session) in &mut hung {
-            assert_eq!(
-                status(&viewer.ask(&format!("PLAY {}", urls[0]), session)),
-                200
-            );
+            play(viewer, &urls[0], session);
         }
-        let begin = Instant::now();
-        while folder.hung() == 0 {
-            assert!(begin.elapsed() < Duration::from_secs(20), "nothing is read");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait(&folder, 1);
         let mut other = Viewer::new(served.at);
         let session = set_up(&mut other, &urls[1]);
-        assert_eq!(
-            status(&other.ask(&format!("PLAY {}", urls[1]), &session)),
-            200
-        );
+        play(&mut other, &urls[1], &session);
         let expected = all(&mut other);
         assert!(expected.len() > 100, "{engine:?}: {}", expected.len());
         // The other has seen all of its film, and these hang still, but can be talked to.
@@ -77,5 +98,51 @@ fn a_file_that_hangs_holds_up_its_own_viewers_alone() {
         }
         let summary = served.end();
         assert_eq!((summary.dropped, summary.sessions), (0, 7), "{engine:?}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_opened_read_or_closed_hold_up_their_own_viewers_alone() {
+    let test = "files_that_cannot_be_opened_read_or_closed_hold_up_their_own_viewers_alone";
+    let outer = tempfile::tempdir().expect("a folder");
+    let Some(folder) = films(test, outer.path()) else {
+        return;
+    };
+    let root = outer.path().join("films");
+    // One whose last viewer goes while it hangs, and one that knows nothing of the film.
+    let served = [(); 2].map(|()| Served::new(plan(&root, Engine::Fast)));
+    let url = served[0].url("hung.mp4");
+    let mut last = Viewer::new(served[0].at);
+    let session = set_up(&mut last, &url);
+    folder.hang(true);
+    assert_eq!(status(&last.ask(&format!("TEARDOWN {url}"), &session)), 200);
+    wait(&folder, 1);
+    let mut hung: Vec<Viewer> = ["hung.mp4", "lost.mp4"]
+        .iter()
+        .flat_map(|name| [name; 3])
+        .map(|name| {
+            let mut viewer = Viewer::new(served[1].at);
+            let url = served[1].url(name);
+            viewer.write(&format!("SETUP {url}/track1"), crate::serve::TCP);
+            viewer
+        })
+        .collect();
+    wait(&folder, 3);
+    for served in &served {
+        let url = served.url("good.mp4");
+        let mut other = Viewer::new(served.at);
+        let session = set_up(&mut other, &url);
+        play(&mut other, &url, &session);
+        assert!(all(&mut other).len() > 100);
+    }
+    assert!(folder.hung() >= 3);
+    folder.hang(false);
+    for viewer in &mut hung {
+        let answer = viewer.next().expect("an answer");
+        assert_eq!(status(&answer), 200, "{answer}");
+        assert!(!self::session(&answer).is_empty());
+    }
+    for served in served {
+        assert_eq!(served.end().dropped, 0);
     }
 }

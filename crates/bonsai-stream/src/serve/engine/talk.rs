@@ -192,6 +192,7 @@ impl Engine<'_> {
                 Ok(None) => break,
                 Ok(Some(Message::Request(request))) => {
                     self.house.asking = index;
+                    self.house.asked_at = connection.held.unwrap_or(at);
                     let answer = self.server.answer(&request, index, &mut self.house, at);
                     let Poll::Ready(answer) = answer else {
                         connection.reader.again();

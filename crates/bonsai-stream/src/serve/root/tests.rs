@@ -41,32 +41,64 @@ fn with(path: &std::path::Path, pool: &Arc<Pool>) -> Root {
     Root::open(path, loader).expect("a folder")
 }
 
-fn find(root: &mut Root, name: &str, lower: &[Lower]) -> Poll<Result<Arc<Film>, Refusal>> {
+/// What a request of that time is told.
+fn find(
+    root: &mut Root,
+    name: &str,
+    lower: &[Lower],
+    since: u64,
+) -> Poll<Result<Arc<Film>, Refusal>> {
     let path = Path::read(name).expect("a path");
     root.find(&Wanted {
         path: &path,
         lower,
         payload: 1388,
+        since,
     })
 }
 
-/// Waits until something has been read.
-fn wait(root: &mut Root) {
+/// Waits until something has been opened or read; true where it was read.
+fn wait(root: &mut Root) -> bool {
     let patience = Timespec::try_from(Duration::from_secs(20)).expect("short");
     let bell = PollFd::new(root.loader(), PollFlags::IN);
     assert_eq!(poll(&mut [bell], Some(&patience)), Ok(1), "nothing is read");
-    root.loaded();
+    let came = root.loaded();
+    came.iter().any(|of| matches!(of, Awaited::File(_)))
 }
 
-/// What is found, and after how many times of reading.
-fn found(root: &mut Root, name: &str, lower: &[Lower]) -> (Result<Arc<Film>, Refusal>, u32) {
-    for turn in 0..10 {
-        match find(root, name, lower) {
-            Poll::Ready(found) => return (found, turn),
-            Poll::Pending => wait(root),
+/// The answer to a request of that time, and after how many times of reading.
+fn found_since(
+    root: &mut Root,
+    name: &str,
+    lower: &[Lower],
+    since: u64,
+) -> (Result<Arc<Film>, Refusal>, u32) {
+    let mut read = 0;
+    for _ in 0..20 {
+        match find(root, name, lower, since) {
+            Poll::Ready(found) => return (found, read),
+            Poll::Pending => read += u32::from(wait(root)),
         }
     }
     panic!("{name} is never read");
+}
+
+/// The same of a request that comes now.
+fn found(root: &mut Root, name: &str, lower: &[Lower]) -> (Result<Arc<Film>, Refusal>, u32) {
+    found_since(root, name, lower, now())
+}
+
+/// A request that comes now, up to where its clip is being read.
+fn ask(root: &mut Root, name: &str) -> u64 {
+    let since = now();
+    for _ in 0..20 {
+        assert!(find(root, name, &[], since).is_pending());
+        if matches!(root.awaited()[..], [Awaited::File(_)]) {
+            return since;
+        }
+        assert!(!wait(root));
+    }
+    panic!("{name} is never opened");
 }
 
 #[test]
@@ -74,11 +106,11 @@ fn a_clip_is_read_once_and_not_by_whoever_asks() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("clip.mp4"), film()).expect("written");
     let mut root = root(folder.path());
-    assert!(find(&mut root, "clip.mp4", &[]).is_pending());
+    let since = ask(&mut root, "clip.mp4");
     // Who asks meanwhile does not have it read again.
-    assert!(find(&mut root, "clip.mp4", &[]).is_pending());
-    wait(&mut root);
-    let (one, turns) = found(&mut root, "clip.mp4", &[]);
+    assert!(find(&mut root, "clip.mp4", &[], since).is_pending());
+    assert!(wait(&mut root));
+    let (one, turns) = found_since(&mut root, "clip.mp4", &[], since);
     let one = one.expect("a clip");
     assert_eq!(turns, 0);
     // All who see it have one film, with one open file.
@@ -188,8 +220,8 @@ fn so_many_files_wait_to_be_read_and_whoever_asks_for_more_is_not_refused() {
     let names: Vec<String> = (0..CLIPS).map(|number| format!("{number}.mp4")).collect();
     for (number, name) in names.iter().enumerate() {
         fs::write(folder.path().join(name), film()).expect("written");
-        assert!(find(&mut root, name, &[]).is_pending(), "{name}");
-        assert_eq!(root.asked.len(), QUEUE.min(number + 1));
+        assert!(find(&mut root, name, &[], 0).is_pending(), "{name}");
+        assert_eq!(root.openings.len(), QUEUE.min(number + 1));
         let awaited = root.awaited();
         assert_eq!(root.is_full(&awaited), number >= QUEUE);
         let is_room = matches!(awaited[..], [Awaited::Room(_)]);
@@ -208,7 +240,7 @@ fn where_nothing_is_read_any_more_that_is_said() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("clip.mp4"), film()).expect("written");
     let mut root = with(folder.path(), &Arc::new(Pool::refused()));
-    let Poll::Ready(Err(refusal)) = find(&mut root, "clip.mp4", &[]) else {
+    let Poll::Ready(Err(refusal)) = find(&mut root, "clip.mp4", &[], 0) else {
         panic!("it is waited for");
     };
     assert_eq!(refusal.status, StatusCode::InternalServerError);
@@ -217,13 +249,14 @@ fn where_nothing_is_read_any_more_that_is_said() {
 /// What is found while somebody writes a file, and after how many times of reading.
 fn found_while_written(root: &mut Root, written: &std::path::Path) -> Result<Arc<Film>, Refusal> {
     let lower = Lower::list(&["{}-1.mp4"]).expect("right");
-    for _ in 0..4 {
+    let since = now();
+    for _ in 0..8 {
         let file = fs::File::options().append(true).open(written);
         file.expect("there").write_all(b"more").expect("written");
-        match find(root, "clip.mp4", &lower) {
+        match find(root, "clip.mp4", &lower, since) {
             Poll::Ready(found) => return found,
             Poll::Pending => wait(root),
-        }
+        };
     }
     panic!("it is read again and again");
 }
@@ -265,10 +298,39 @@ fn a_clip_whose_tables_are_larger_than_what_is_kept_is_found_in_all_its_qualitie
         clip.expect("a clip");
         assert_eq!((turns, root.kept.len()), (1, 3));
         // Two at a time take turns.
-        assert!(find(&mut root, "other.mp4", &[]).is_pending());
-        wait(&mut root);
-        let (other, turns) = found(&mut root, "other.mp4", &[]);
+        let since = ask(&mut root, "other.mp4");
+        assert!(wait(&mut root));
+        let (other, turns) = found_since(&mut root, "other.mp4", &[], since);
         other.expect("another");
         assert_eq!((turns, root.kept.len()), (0, 1));
     }
+}
+
+#[test]
+fn a_name_is_opened_anew_for_each_request_and_once_for_those_that_wait() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("clip.mp4");
+    fs::write(&path, film()).expect("written");
+    let pool = Arc::new(Pool::stopped());
+    let mut root = with(folder.path(), &pool);
+    for _ in 0..3 {
+        assert!(find(&mut root, "clip.mp4", &[], 1).is_pending());
+        assert_eq!(root.awaited(), [Awaited::Clip("clip.mp4".to_owned())]);
+    }
+    assert_eq!(root.openings.len(), 1);
+    pool.start();
+    let (one, _) = found_since(&mut root, "clip.mp4", &[], 1);
+    let one = one.expect("a clip");
+    // A request that came later is answered by what is there then.
+    fs::write(folder.path().join("new"), film()).expect("written");
+    fs::rename(folder.path().join("new"), &path).expect("replaced");
+    let (same, read) = found_since(&mut root, "clip.mp4", &[], 1);
+    assert!(Arc::ptr_eq(&one, &same.expect("a clip")) && read == 0);
+    let (other, _) = found(&mut root, "clip.mp4", &[]);
+    assert!(!Arc::ptr_eq(&one, &other.expect("another")));
+    // Nothing that was opened is kept for long.
+    root.tidy(now());
+    assert_eq!(root.openings.len(), 1);
+    root.tidy(now() + PASSING);
+    assert!(root.openings.is_empty());
 }
