@@ -3,6 +3,8 @@
 //! What is not known of a file is read by threads beside the loop ([`super::loader`]), and asked for again
 //! when it has been. That a file is still the same is looked at each time.
 
+mod openings;
+
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
@@ -13,10 +15,12 @@ use bonsai_media::rtsp::server::{Path, Refusal};
 use rtsp_types::StatusCode;
 
 use crate::clock::now;
-use crate::folder::{Folder, Stamp, Unfound};
+use crate::folder::{Folder, Stamp};
 
+pub(super) use self::openings::OPENINGS;
+use self::openings::Opening;
 use super::film::{self, Film};
-use super::loader::{Bad, Came, Candidate, Loaded, Loader, Names, Source, Unread};
+use super::loader::{Bad, Came, Candidate, Loaded, Loader, Source, Unread};
 use super::lower::Lower;
 use super::mounts::Mounts;
 use super::pool::FileId;
@@ -26,9 +30,6 @@ const KEPT: usize = 256 << 20;
 
 /// What each file counts for at the least, whatever it says.
 const EACH: usize = 4 << 10;
-
-/// Clips whose files stay open for a moment, for requests that wait for them.
-pub(super) const OPENINGS: usize = 256;
 
 /// How long it is believed that a disk cannot be read, or that a file is being written, nanoseconds.
 const PASSING: u64 = 1_000_000_000;
@@ -71,16 +72,6 @@ struct Asked {
     /// As of what is kept.
     used: u64,
     is_moving: bool,
-}
-
-/// A clip whose files are being opened, or were a moment ago.
-#[derive(Debug)]
-struct Opening {
-    /// When that began: requests that came before it are answered by it.
-    began: u64,
-    /// When it was asked for last.
-    used: u64,
-    names: Option<Names>,
 }
 
 #[derive(Clone, Debug)]
@@ -196,25 +187,6 @@ impl Root {
         came
     }
 
-    /// Forgets files that were opened for requests and are not waited for.
-    pub(super) fn tidy(&mut self, at: u64) {
-        let asked = &self.asked;
-        let is_read = |(_, found): &(String, Result<Candidate, Unfound>)| {
-            let file = found.as_ref().map(|of| of.stamp.file);
-            file.is_ok_and(|file| asked.contains_key(&file))
-        };
-        let gone = self.openings.extract_if(|_, of| {
-            let names = of.names.as_ref();
-            at >= of.used + PASSING && names.is_some_and(|of| !of.iter().any(is_read))
-        });
-        for (_, opening) in gone {
-            let names = opening.names.unwrap_or_default();
-            if let Some((_, Ok(best))) = names.first() {
-                self.loader.pool.close(best.stamp.file, names);
-            }
-        }
-    }
-
     /// What the request waits for that is pending.
     pub(super) fn awaited(&mut self) -> Vec<Awaited> {
         std::mem::take(&mut self.awaited)
@@ -255,72 +227,7 @@ impl Root {
             self.left_out(&files[0].0, &part.to_string());
         }
         let chosen = self.choose(&best, &files, sources, wanted.payload);
-        Poll::Ready(self.film(files, &chosen))
-    }
-
-    /// True where the files of a clip have been opened for a request; they are otherwise.
-    fn is_open(&mut self, clip: &str, wanted: &Wanted<'_>) -> Result<bool, Refusal> {
-        let at = now();
-        if let Some(opening) = self.openings.get_mut(clip) {
-            opening.used = at;
-            if opening.names.is_some() && opening.began >= wanted.since {
-                return Ok(true);
-            }
-            if opening.names.is_none() {
-                self.awaited = vec![Awaited::Clip(clip.to_owned())];
-                return Ok(false);
-            }
-        }
-        if self.openings.len() >= OPENINGS {
-            self.tidy(at + PASSING);
-        }
-        let lower = wanted.lower.iter().map(|pattern| pattern.of(clip));
-        let names = std::iter::once(clip.to_owned()).chain(lower).collect();
-        let device = self.mounts.device(clip);
-        let names = (clip.to_owned(), names);
-        self.awaited = match self.loader.open(&self.folder, names, device) {
-            Ok(()) => vec![Awaited::Clip(clip.to_owned())],
-            Err(why) => return self.unread(why).map(|()| false),
-        };
-        let opening = Opening {
-            began: at,
-            used: at,
-            names: None,
-        };
-        if let Some(Opening {
-            names: Some(before),
-            ..
-        }) = self.openings.insert(clip.to_owned(), opening)
-        {
-            self.loader.pool.close((device, 0), before);
-        }
-        Ok(false)
-    }
-
-    /// The files of a clip, as they are now.
-    fn files(&mut self, clip: &str) -> Result<Vec<(String, Candidate)>, Refusal> {
-        let opening = self.openings.get(clip);
-        let names = opening.and_then(|of| of.names.as_ref());
-        let (mut files, mut unfit) = (Vec::<(String, Candidate)>::new(), Vec::new());
-        for (name, found) in names.into_iter().flatten() {
-            match found {
-                Ok(of) => {
-                    let mut of = of.clone();
-                    of.stamp = Stamp::known(&of.file).unwrap_or(of.stamp);
-                    let is_other = |(_, one): &(String, Candidate)| one.stamp.file != of.stamp.file;
-                    if files.iter().all(is_other) {
-                        files.push((name.clone(), of));
-                    }
-                }
-                Err(why) if files.is_empty() => return Err(refusal(clip, why)),
-                Err(Unfound::Missing) => {}
-                Err(why) => unfit.push((name.clone(), why.to_string())),
-            }
-        }
-        for (name, why) in unfit {
-            self.unfit(clip, &name, &why);
-        }
-        Ok(files)
+        Poll::Ready(self.film(&files, &chosen))
     }
 
     /// Has those of the files read that are neither known nor being read.
@@ -411,7 +318,7 @@ impl Root {
     /// The film of those files, which is one for all who see it.
     fn film(
         &mut self,
-        files: Vec<(String, Candidate)>,
+        files: &[(String, Candidate)],
         chosen: &[(usize, Arc<Source>)],
     ) -> Result<Arc<Film>, Refusal> {
         let gone = || Refusal::new(StatusCode::InternalServerError, "its file is gone");
@@ -540,16 +447,6 @@ impl Root {
             });
         }
     }
-}
-
-/// Why a clip cannot be opened, as an answer.
-fn refusal(clip: &str, why: &Unfound) -> Refusal {
-    let status = match why {
-        Unfound::Missing => StatusCode::NotFound,
-        Unfound::Outside | Unfound::Denied | Unfound::NoFile => StatusCode::Forbidden,
-        Unfound::Disk(_) => StatusCode::InternalServerError,
-    };
-    Refusal::new(status, format!("{clip}: {why}"))
 }
 
 #[cfg(test)]

@@ -4,15 +4,14 @@
 //! packet by packet, *fast* reads a sample as a whole, and sends all packets of one size by one call. Where
 //! there is a pacer, both go as far as packets are due, and the timeline holds the rest until the next is.
 
+mod bytes;
 mod fast;
 mod fate;
 mod gate;
 mod made;
 
-use std::cell::RefCell;
 use std::io;
 
-use bonsai_media::clip::Sample;
 use bonsai_media::load::Load;
 use bonsai_media::packets::aac::{self, Heads};
 use bonsai_media::packets::{Cut, How, Piece, most_wanted};
@@ -21,10 +20,11 @@ use bonsai_media::rtp::{HEADER, Header};
 use bonsai_media::seen::Gathering;
 use hdrhistogram::Histogram;
 
+use self::bytes::{read, unread};
 use self::gate::Gate;
 pub(super) use self::made::Made;
 use super::connection::Connection;
-use super::parts::{Fate, PacketView, ReportView, Wanted};
+use super::parts::{Fate, PacketView, ReportView};
 use super::ports::Pair;
 use super::stream::{MOST, Sink, Stream};
 use super::{Engine, Summary};
@@ -468,39 +468,6 @@ fn observe(stream: &mut Stream, line: usize, head: &[u8], body: &[u8]) -> u64 {
     taken.map(|taken| u64::from(taken.is_err())).sum()
 }
 
-/// Fills `bytes` with those of a line's sample from there on.
-fn read(
-    stream: &mut Stream,
-    line: usize,
-    (sample, at): (&Sample, u32),
-    bytes: &mut [u8],
-) -> io::Result<()> {
-    let quality = stream.timeline.quality(line);
-    let (of, ahead) = (stream.film.file(quality), &mut stream.ahead);
-    let Some(source) = &mut stream.parts.source else {
-        return ahead.read(of, bytes, sample.offset + u64::from(at));
-    };
-    let wanted = Wanted {
-        clip: &stream.clip,
-        quality,
-        file: &of.file,
-        stamp: &of.stamp,
-        offset: sample.offset,
-        size: sample.size(),
-        at,
-        ahead: Some(RefCell::new((ahead, of))),
-    };
-    let read = source.read(&wanted, bytes);
-    drop(wanted);
-    match read {
-        // A source that waits for something else would never be asked again.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock && !ahead.is_waiting() => {
-            Err(io::Error::other("its source has nothing to read it from"))
-        }
-        read => read,
-    }
-}
-
 fn interleaved(stream: &Stream, around: &mut Around<'_>, bytes: &[u8]) -> Out {
     let connection = around
         .connections
@@ -525,14 +492,4 @@ impl From<Out> for Step {
             Out::Broken(why) => Self::Failed(why),
         }
     }
-}
-
-/// A sample's bytes are not there, now or ever.
-fn unread(error: &io::Error) -> Out {
-    let why = match error.kind() {
-        io::ErrorKind::WouldBlock => return Out::Reads,
-        io::ErrorKind::UnexpectedEof => "its file has become shorter".to_owned(),
-        _ => format!("its file: {error}"),
-    };
-    Out::Broken(why)
 }
