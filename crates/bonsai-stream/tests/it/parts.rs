@@ -12,7 +12,7 @@ use bonsai_media::rtsp::{Lower, Url};
 use bonsai_stream::serve::{Engine, PacketView, Pipelines, Plan, ReportView, Sink};
 use bonsai_stream::watch::{Arrivals, Plan as Watch, Video, watch};
 
-use crate::serve::{is_bye, set_up, status};
+use crate::serve::{has_bye, is_bye, set_up, status};
 use crate::support::{Served, Viewer, clip, plan};
 
 pub(crate) fn served(root: &Path, ways: &str, change: impl FnOnce(&mut Plan)) -> Served {
@@ -303,7 +303,7 @@ fn played(folder: &Path, way: &str) -> (u64, Vec<Packet>) {
     served.end();
     let reports = seen.reports.lock().expect("one thread");
     let last = reports.last().expect("reports");
-    assert!(last.windows(2).any(|two| two == [0x81, 203]));
+    assert!(has_bye(last));
     let packets = seen.packets.lock().expect("one thread").clone();
     (before, packets)
 }
@@ -473,7 +473,7 @@ fn copies_go_to_an_address_whatever_becomes_of_them() {
         while !is_over {
             let came = reports.recv(&mut buffer).expect("a report");
             assert_eq!(buffer[1], 200);
-            is_over = buffer[..came].windows(2).any(|two| two == [0x81, 203]);
+            is_over = has_bye(&buffer[..came]);
         }
         let summary = served.end();
         let expected = u64::try_from(copies.len()).expect("small");
