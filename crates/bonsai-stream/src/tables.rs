@@ -1,5 +1,6 @@
 //! The tables of an MP4 file: its movie box, and the fragments behind it.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
@@ -32,37 +33,42 @@ pub struct Tables {
 /// # Errors
 /// There are none, or they cannot be read.
 pub fn read(opened: &Opened) -> Result<Tables, TablesError> {
-    let mut finder = Finder::new(opened.stamp.bytes);
+    of(&opened.file, opened.stamp.bytes)
+}
+
+/// The same of a file of so many bytes.
+pub(crate) fn of(file: &File, bytes: u64) -> Result<Tables, TablesError> {
+    let mut finder = Finder::new(bytes);
     let mut header = [0; 16];
     let (at, len) = loop {
         let (at, len) = finder.wants();
-        opened.file.read_exact_at(&mut header[..len], at)?;
+        file.read_exact_at(&mut header[..len], at)?;
         if let Some(found) = finder.found(&header[..len])? {
             break found;
         }
     };
     let mut movie = vec![0; len];
-    opened.file.read_exact_at(&mut movie, at)?;
+    file.read_exact_at(&mut movie, at)?;
     let end = at + u64::try_from(len).unwrap_or(0);
     let fragments = match Clip::has_fragments(&movie) {
-        true => fragments(opened, end)?,
+        true => fragments(file, (end, bytes))?,
         false => Vec::new(),
     };
     Ok(Tables { movie, fragments })
 }
 
-fn fragments(opened: &Opened, movie_end: u64) -> Result<Vec<Fragment>, TablesError> {
-    let mut walk = Fragments::new(movie_end, opened.stamp.bytes);
+fn fragments(file: &File, (from, to): (u64, u64)) -> Result<Vec<Fragment>, TablesError> {
+    let mut walk = Fragments::new(from, to);
     let mut found = Vec::new();
     let mut header = [0; 16];
     while let Some((at, len)) = walk.wants() {
         let header = &mut header[..len];
-        opened.file.read_exact_at(header, at)?;
+        file.read_exact_at(header, at)?;
         let Some((at, body, len)) = walk.found(header)? else {
             continue;
         };
         let mut bytes = vec![0; len];
-        opened.file.read_exact_at(&mut bytes, body)?;
+        file.read_exact_at(&mut bytes, body)?;
         found.push(Fragment { at, body: bytes });
     }
     Ok(found)

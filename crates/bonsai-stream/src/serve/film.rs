@@ -26,7 +26,7 @@ pub(super) struct Film {
     pool: Arc<Pool>,
 }
 
-/// A file of a clip, which is open.
+/// An open file of a clip.
 #[derive(Debug)]
 pub(super) struct ClipFile {
     pub(super) file: Arc<File>,

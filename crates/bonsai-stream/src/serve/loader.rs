@@ -1,5 +1,5 @@
-//! Clips are opened, and what they say is read, by threads beside the loop: a movie's tables may be large and a disk
-//! slow or hung, and what is due of others does not wait for them.
+//! Clips are opened and their tables read by threads beside the loop: tables may be large and a disk slow or hung,
+//! and streams of other clips go on meanwhile.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,13 +10,14 @@ use std::os::unix::fs::FileExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bonsai_media::clip::{Clip, Codec, Finder, Fragment, Fragments, Sample, Track, Unreadable};
+use bonsai_media::clip::{Clip, Codec, Sample, Track, Unreadable};
 use bonsai_media::load::Need;
 use bonsai_media::packets;
 
 use super::pool::{FileId, Mailbox, Pool};
 use super::stream::MOST;
 use crate::folder::{Folder, Stamp, Unfound};
+use crate::tables::{self, TablesError};
 
 /// Of a sample, what tells what kind of picture it is.
 const PEEK: usize = 128;
@@ -167,7 +168,7 @@ impl Loader {
         Ok(())
     }
 
-    /// All that was done since the last time, and of which device; its descriptor can be read when there is some.
+    /// Takes what was done since the last time, and of which device; the descriptor can be read when there is some.
     pub(super) fn take(&mut self) -> Vec<(u64, Came)> {
         let all = self.mail.take();
         for (device, _) in &all {
@@ -195,7 +196,12 @@ impl AsFd for Loader {
 }
 
 fn read(opened: &Candidate) -> Result<Source, Bad> {
-    let clip = movie(opened)?;
+    let bytes = opened.stamp.bytes;
+    let tables = tables::of(&opened.file, bytes).map_err(|why| match why {
+        TablesError::Clip(why) => Bad::Clip(why),
+        TablesError::Disk(error) => Bad::Disk(error),
+    })?;
+    let clip = Clip::read_with(&tables.movie, &tables.fragments, bytes).map_err(Bad::Clip)?;
     let file = &*opened.file;
     let needs = clip.needs(MOST, |track, sample| {
         // What cannot be read is said when it is to be sent.
@@ -221,7 +227,7 @@ fn read(opened: &Candidate) -> Result<Source, Bad> {
     })
 }
 
-/// What a picture is, by its beginning, which is read so.
+/// The kind of a picture by its beginning, which `read` reads.
 ///
 /// # Errors
 /// It cannot be read.
@@ -245,48 +251,4 @@ fn is_in_memory(file: &File) -> bool {
     const KINDS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
     let kind = rustix::fs::fstatfs(file).map_or(0, |known| known.f_type);
     KINDS.iter().any(|of| i64::from(*of) == kind & 0xffff_ffff)
-}
-
-fn movie(opened: &Candidate) -> Result<Clip, Bad> {
-    let mut finder = Finder::new(opened.stamp.bytes);
-    let mut header = [0; 16];
-    loop {
-        let (at, len) = finder.wants();
-        opened
-            .file
-            .read_exact_at(&mut header[..len], at)
-            .map_err(Bad::Disk)?;
-        if let Some((at, len)) = finder.found(&header[..len]).map_err(Bad::Clip)? {
-            let mut movie = vec![0; len];
-            opened
-                .file
-                .read_exact_at(&mut movie, at)
-                .map_err(Bad::Disk)?;
-            let end = at + u64::try_from(len).unwrap_or(0);
-            let found = match Clip::has_fragments(&movie) {
-                true => fragments(opened, end)?,
-                false => Vec::new(),
-            };
-            return Clip::read_with(&movie, &found, opened.stamp.bytes).map_err(Bad::Clip);
-        }
-    }
-}
-
-/// The fragments behind a movie.
-fn fragments(opened: &Candidate, movie_end: u64) -> Result<Vec<Fragment>, Bad> {
-    let mut walk = Fragments::new(movie_end, opened.stamp.bytes);
-    let mut found = Vec::new();
-    let mut header = [0; 16];
-    while let Some((at, len)) = walk.wants() {
-        let header = &mut header[..len];
-        opened.file.read_exact_at(header, at).map_err(Bad::Disk)?;
-        let Some((at, body, len)) = walk.found(header).map_err(Bad::Clip)? else {
-            continue;
-        };
-        let mut bytes = vec![0; len];
-        let read = opened.file.read_exact_at(&mut bytes, body);
-        read.map_err(Bad::Disk)?;
-        found.push(Fragment { at, body: bytes });
-    }
-    Ok(found)
 }

@@ -64,7 +64,7 @@ impl Mounts {
 
 fn device(all: &[(PathBuf, u64)], path: &Path) -> u64 {
     let above = all.iter().filter(|(at, _)| path.starts_with(at));
-    // Of several at one place the last is seen.
+    // The last of several at one place is seen.
     let nearest = above.max_by_key(|(at, _)| at.as_os_str().len());
     nearest.map_or(0, |(_, device)| *device)
 }

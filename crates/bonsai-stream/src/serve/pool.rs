@@ -38,7 +38,7 @@ pub(super) type Work = Box<dyn FnOnce() + Send>;
 /// Starts a thread.
 type Spawn = fn(Work) -> io::Result<()>;
 
-/// The threads; they end with this one, each when it has done what it is at.
+/// The threads, which end with the pool, each after its present work.
 #[derive(Debug)]
 pub(super) struct Pool {
     shared: Arc<Shared>,
@@ -86,7 +86,7 @@ impl std::fmt::Debug for State {
 }
 
 impl Pool {
-    /// None are started before there is something to do.
+    /// Threads are started when there is something to do.
     pub(super) fn new() -> Self {
         Self::with(|work| {
             let thread = thread::Builder::new().name("files".to_owned());
@@ -101,7 +101,7 @@ impl Pool {
         }
     }
 
-    /// One of which no thread does anything before [`Pool::start`].
+    /// A pool whose threads do nothing before [`Pool::start`].
     #[cfg(test)]
     pub(super) fn stopped() -> Self {
         Self::with(|_| Ok(()))
@@ -113,13 +113,13 @@ impl Pool {
         thread::spawn(move || shared.work());
     }
 
-    /// One that can start no thread.
+    /// A pool that can start no thread.
     #[cfg(test)]
     pub(super) fn refused() -> Self {
         Self::with(|_| Err(io::ErrorKind::WouldBlock.into()))
     }
 
-    /// Has something done that may wait for that file.
+    /// Runs a work that may wait for that file, on a thread.
     ///
     /// # Errors
     /// There is no thread, and none can be started.
@@ -318,7 +318,7 @@ impl<T> Mailbox<T> {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// All since the last time; its descriptor can be read when there is some.
+    /// Takes what came since the last time; the descriptor can be read when there is some.
     pub(super) fn take(&self) -> Vec<T> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         std::mem::take(&mut *self.items())

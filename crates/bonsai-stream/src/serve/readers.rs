@@ -150,7 +150,7 @@ impl Readers {
         let _ = self.pool.run(id, Box::new(work));
     }
 
-    /// Jobs that were done since the last time; its descriptor can be read when there is some.
+    /// Takes jobs that were done since the last time; the descriptor can be read when there is some.
     pub(super) fn take(&self) -> Vec<Done> {
         self.mail.take()
     }
@@ -170,7 +170,7 @@ struct Read {
     error: Option<io::Error>,
 }
 
-/// Reads so many bytes, or up to the end of the file.
+/// Reads up to `most` bytes, or to the end of the file.
 fn read(job: &Job, most: usize) -> Read {
     let mut all = Read {
         bytes: vec![0; most],

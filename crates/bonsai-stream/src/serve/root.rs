@@ -37,7 +37,7 @@ const PASSING: u64 = 1_000_000_000;
 /// What has been told of files, so that it is told once; behind so many, all may be told again.
 const TOLD: usize = 1024;
 
-/// What a request waits for that is pending.
+/// The thing that a pending request waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// A clip to be opened,
@@ -124,7 +124,7 @@ pub(super) struct Root {
     asked: HashMap<FileId, Asked>,
     /// File systems of which nothing more can be asked for, as far as is known.
     full: HashSet<u64>,
-    /// What the request that is pending waits for.
+    /// Things that the pending request waits for.
     awaited: Vec<Awaited>,
     told: HashSet<(String, String)>,
     /// What is still to be told.
@@ -187,7 +187,7 @@ impl Root {
         came
     }
 
-    /// What the request waits for that is pending.
+    /// Things that the pending request waits for.
     pub(super) fn awaited(&mut self) -> Vec<Awaited> {
         std::mem::take(&mut self.awaited)
     }

@@ -83,7 +83,7 @@ impl Folder {
         })
     }
 
-    /// Reads and closing of `hung.mp4` hang from now on, and the lookup of `lost.mp4`, or go on.
+    /// Reads and closing of `hung.mp4` and the lookup of `lost.mp4` hang from now on, or go on.
     pub(crate) fn hang(&self, hangs: bool) {
         self.hangs.store(hangs, Ordering::SeqCst);
     }
@@ -205,7 +205,7 @@ impl Server {
     }
 
     fn found(&self, unique: u64, node: u64) {
-        // For how long that is true: for no time, so that each look asks again.
+        // The entry is valid for no time, so that each look asks again.
         let head = [node, 0, 0, 0, 0].map(u64::to_ne_bytes).concat();
         let out = [head, self.attributes(node)].concat();
         self.reply(unique, 0, &out);

@@ -27,7 +27,7 @@ fn films(test: &str, outer: &Path) -> Option<Folder> {
     }
 }
 
-/// Waits until so many calls hang.
+/// Waits until `count` calls hang.
 fn wait(folder: &Folder, count: u32) {
     let begin = Instant::now();
     while folder.hung() < count {
@@ -50,7 +50,7 @@ fn all(viewer: &mut Viewer) -> Vec<Vec<u8>> {
     packets.map(|(_, bytes)| bytes[12..].to_vec()).collect()
 }
 
-/// The longest gap that four viewers see, who lose nothing.
+/// The longest gap of four viewers, which lose nothing.
 fn watch_all(server: SocketAddr, url: &str) -> u64 {
     let plan = Plan {
         videos: vec![Video {
@@ -146,7 +146,7 @@ fn files_that_cannot_be_opened_read_or_closed_hold_up_their_own_viewers_alone() 
         return;
     };
     let root = outer.path().join("films");
-    // One whose last viewer goes while it hangs, and one that knows nothing of the film.
+    // The first server's last viewer leaves while the film hangs; the second knows nothing of the film.
     let served = [(); 2].map(|()| Served::new(plan(&root, Engine::Fast)));
     let url = served[0].url("hung.mp4");
     let mut last = Viewer::new(served[0].at);

@@ -52,7 +52,7 @@ fn bytes_come_in_order_from_readers_and_before_they_are_due() {
             Ok(()) => {
                 assert_eq!(bytes[..len], all[at..at + len]);
                 at += len;
-                // What is behind it is there, or on its way, two seconds before it is due.
+                // The next bytes are there, or on their way, two seconds before they are due.
                 let is_there = |next: u64| ahead.chunks.iter().any(|of| of.covers(next, 1));
                 let is_asked = |next: u64| ahead.asked.as_ref().is_some_and(|of| of.offset <= next);
                 let next = at as u64 + CHUNK as u64;
@@ -100,7 +100,7 @@ fn bytes_come_in_order_from_readers_and_before_they_are_due() {
 
 #[test]
 fn what_is_in_memory_is_read_without_a_thread() {
-    // Of no kind: none does anything.
+    // A thread would do nothing.
     let readers = readers(Pool::stopped());
     let (mut of, all) = file(1 << 20);
     let mut bytes = vec![0; 5000];

@@ -37,7 +37,7 @@ impl Works {
             .expect("a thread");
     }
 
-    /// The same behind a call that hangs up to the end of the test.
+    /// A work that sends its number after a call that hangs up to the end of the test.
     fn add_hung(&self, number: usize, file: FileId, until: &Arc<Mutex<Receiver<()>>>) {
         let (mail, until) = (Arc::clone(&self.mail), Arc::clone(until));
         let work = move || {

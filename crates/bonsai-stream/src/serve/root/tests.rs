@@ -41,7 +41,7 @@ fn with(path: &std::path::Path, pool: &Arc<Pool>) -> Root {
     Root::open(path, loader).expect("a folder")
 }
 
-/// What a request of that time is told.
+/// The answer to a request of that time.
 fn find(
     root: &mut Root,
     name: &str,
@@ -83,7 +83,7 @@ fn found_since(
     panic!("{name} is never read");
 }
 
-/// The same of a request that comes now.
+/// The answer to a request that comes now, and after how many times of reading.
 fn found(root: &mut Root, name: &str, lower: &[Lower]) -> (Result<Arc<Film>, Refusal>, u32) {
     found_since(root, name, lower, now())
 }
