@@ -148,6 +148,9 @@ impl Allotted {
     }
 }
 
+/// Time in which what handlers have is written at the end.
+const SETTLES: Duration = Duration::from_secs(5);
+
 /// What is served, and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -309,7 +312,10 @@ pub fn serve(
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Summary, Error> {
-    engine::Engine::open(plan, on_event)?.run(stop)
+    let served = engine::Engine::open(plan, on_event)?.run(stop);
+    // A disk that hangs is not waited for.
+    let _ = plan.parts.settle(SETTLES);
+    served
 }
 
 /// Raises the limit of open files as far as it goes. Where that is not far enough, nobody is let in until

@@ -23,11 +23,15 @@ mod packetiser;
 mod selector;
 mod sink;
 mod source;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use self::writer::Writer;
 
 pub use self::handler::{Fate, Handler, PacketView, SampleView};
 pub use self::pacer::{PaceView, Pacer};
@@ -108,6 +112,8 @@ pub struct Parts {
     sinks: Named<Maker<dyn Sink>>,
     selectors: Named<Maker<dyn Selector>>,
     chain: Vec<Maker<dyn Handler>>,
+    /// Of handlers that write files.
+    writers: Arc<Mutex<Vec<Writer>>>,
 }
 
 impl fmt::Debug for Parts {
@@ -148,6 +154,15 @@ impl Parts {
         sink::register(&mut parts);
         selector::register(&mut parts);
         parts
+    }
+
+    /// Waits until handlers have written what they have, or that time; true where they have.
+    pub(crate) fn settle(&self, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        let writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<Writer> = writers.clone();
+        drop(writers);
+        all.iter().all(|writer| writer.settle(until))
     }
 
     /// One more source, that is named in a pipeline by `name`, or `name=value`.

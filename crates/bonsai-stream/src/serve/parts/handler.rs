@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufWriter, ErrorKind, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::writer::Writer;
 use super::{Parts, StreamView};
 
 /// A sample that is about to be sent.
@@ -98,38 +100,43 @@ pub trait Handler: fmt::Debug {
 }
 
 pub(super) fn register(parts: &mut Parts) {
-    parts.register_handler("tee", |value| {
-        let folder = std::path::PathBuf::from(value);
+    let writers = Arc::clone(&parts.writers);
+    parts.register_handler("tee", move |value| {
+        let folder = Arc::<Path>::from(Path::new(value));
         if !folder.is_dir() {
             return Err(format!("tee={value}: there is no such folder"));
         }
-        let number = Arc::new(AtomicU64::new(0));
-        Ok(Arc::new(move |stream| {
-            // Files of before, and of others who write there, stay.
-            loop {
-                let number = number.fetch_add(1, Ordering::Relaxed);
-                let path = folder.join(format!("stream-{number}.rtpdump"));
-                match Tee::create(&path, stream) {
-                    Ok(tee) => return Ok(Box::new(tee) as Box<dyn Handler>),
-                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                    Err(error) => return Err(format!("{}: {error}", path.display())),
-                }
+        let (writer, number) = (new_writer(&writers), Arc::new(AtomicU64::new(0)));
+        Ok(Arc::new(move |stream| match writer.take_failure() {
+            Some(why) => Err(why),
+            None => {
+                let tee = Tee::new(&writer, (&folder, &number), stream.peer);
+                Ok(Box::new(tee) as Box<dyn Handler>)
             }
         }))
     });
-    parts.register_handler("statistics", |value| {
+    let writers = Arc::clone(&parts.writers);
+    parts.register_handler("statistics", move |value| {
         // Whoever cannot write hears of it before.
         let file = File::options().append(true).create(true).open(value);
         let file = file.map_err(|error| format!("statistics={value}: {error}"))?;
-        let file = Arc::new(file);
+        let (writer, file) = (new_writer(&writers), Arc::new(file));
         Ok(Arc::new(move |stream| {
-            Ok(Box::new(Statistics::new(Arc::clone(&file), stream)))
+            let file = (writer.clone(), Arc::clone(&file));
+            Ok(Box::new(Statistics::new(file, stream)))
         }))
     });
     parts.register_handler("keys", |value| match value {
         "" => Ok(Arc::new(|_| Ok(Box::new(Keys)))),
         other => Err(format!("keys={other}: it takes nothing")),
     });
+}
+
+fn new_writer(all: &Mutex<Vec<Writer>>) -> Writer {
+    let writer = Writer::default();
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push(writer.clone());
+    writer
 }
 
 /// Pictures that decoding can begin with, and sound.
@@ -148,7 +155,7 @@ impl Handler for Keys {
 /// Counts, and writes a line at the end.
 #[derive(Debug)]
 struct Statistics {
-    file: Arc<File>,
+    file: (Writer, Arc<File>),
     peer: SocketAddr,
     clip: String,
     samples: u64,
@@ -160,7 +167,7 @@ struct Statistics {
 }
 
 impl Statistics {
-    fn new(file: Arc<File>, stream: &StreamView<'_>) -> Self {
+    fn new(file: (Writer, Arc<File>), stream: &StreamView<'_>) -> Self {
         Self {
             file,
             peer: stream.peer,
@@ -198,30 +205,72 @@ impl Handler for Statistics {
             "elapsed_ns": self.sent_ns.map_or(0, |(first, last)| last - first),
             "late_max_ns": self.late_max_ns,
         });
-        // One call, so that lines of several servers do not mix; a full disk is no reason to send less.
-        let _ = (&*self.file).write_all(format!("{line}\n").as_bytes());
+        let (line, file) = (format!("{line}\n"), Arc::clone(&self.file.1));
+        self.file.0.run(line.len(), move || {
+            // One call, so that lines of several servers do not mix; a full disk is no reason to send less.
+            let _ = (&*file).write_all(line.as_bytes());
+        });
     }
 }
 
 /// Writes packets to a file, as rtpdump does, which Wireshark reads.
 #[derive(Debug)]
 struct Tee {
-    file: BufWriter<File>,
+    writer: Writer,
+    /// There once it was made, which the writer does first.
+    file: Arc<OnceLock<File>>,
+    /// Whole packets that are not written.
+    buffer: Vec<u8>,
     began: Option<u64>,
 }
 
 impl Tee {
-    fn create(path: &std::path::Path, stream: &StreamView<'_>) -> std::io::Result<Self> {
-        let mut file = BufWriter::new(File::create_new(path)?);
+    /// Bytes that are written together.
+    const TOGETHER: usize = 8 << 10;
+
+    fn new(
+        writer: &Writer,
+        (folder, number): (&Arc<Path>, &Arc<AtomicU64>),
+        peer: SocketAddr,
+    ) -> Self {
+        let file = Arc::new(OnceLock::new());
+        let (made, of) = (Arc::clone(&file), writer.clone());
+        let (folder, number) = (Arc::clone(folder), Arc::clone(number));
+        writer.run(0, move || match create(&folder, &number) {
+            Ok(file) => drop(made.set(file)),
+            Err(why) => of.fail(why),
+        });
         // rtptools: a line, and a header of the time, address and port that it came from.
-        writeln!(
+        let mut buffer = format!("#!rtpplay1.0 {}/{}\n", peer.ip(), peer.port()).into_bytes();
+        buffer.extend([0; 16]);
+        Self {
+            writer: writer.clone(),
             file,
-            "#!rtpplay1.0 {}/{}",
-            stream.peer.ip(),
-            stream.peer.port()
-        )?;
-        file.write_all(&[0; 16])?;
-        Ok(Self { file, began: None })
+            buffer,
+            began: None,
+        }
+    }
+
+    fn write(&mut self) {
+        let bytes = std::mem::take(&mut self.buffer);
+        let file = Arc::clone(&self.file);
+        self.writer.run(bytes.len(), move || {
+            // A full disk is no reason to send less.
+            let _ = file.get().map(|mut file| file.write_all(&bytes));
+        });
+    }
+}
+
+/// Makes a file: those that are there stay.
+fn create(folder: &Path, number: &AtomicU64) -> Result<File, String> {
+    loop {
+        let number = number.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("stream-{number}.rtpdump"));
+        match File::create_new(&path) {
+            Ok(file) => return Ok(file),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        }
     }
 }
 
@@ -239,19 +288,29 @@ impl Handler for Tee {
             packet.body,
         ];
         for part in parts {
-            // A full disk is no reason to send less.
-            let _ = self.file.write_all(part);
+            self.buffer.extend_from_slice(part);
+        }
+        if self.buffer.len() >= Self::TOGETHER {
+            self.write();
         }
     }
 
     fn end(&mut self) {
-        let _ = self.file.flush();
+        self.write();
+        // A file system may hang when a file is closed, too.
+        let file = std::mem::take(&mut self.file);
+        self.writer.run(0, move || drop(file));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::time::Duration;
+
     use super::*;
+
+    const WAITS: Duration = Duration::from_secs(30);
 
     fn view() -> StreamView<'static> {
         StreamView {
@@ -315,6 +374,7 @@ mod tests {
             });
         }
         chain[0].end();
+        assert!(set.settle(WAITS));
         let bytes = std::fs::read(folder.path().join("stream-0.rtpdump")).expect("a file");
         let line = b"#!rtpplay1.0 127.0.0.1/5000\n";
         assert_eq!(&bytes[..line.len()], line);
@@ -344,6 +404,7 @@ mod tests {
             }
             chain[0].end();
         }
+        assert!(set.settle(WAITS));
         let text = std::fs::read_to_string(file).expect("a file");
         let lines: Vec<serde_json::Value> = text
             .lines()
@@ -357,5 +418,54 @@ mod tests {
                 (&"clip.mp4".into(), &7.into())
             );
         }
+    }
+
+    #[test]
+    fn a_disk_that_hangs_holds_up_no_stream_that_is_written_down() {
+        const STREAMS: usize = 2000;
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("streams.jsonl");
+        // A queue whose reader takes nothing takes no more than 64 KiB.
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).expect("a queue");
+        let mut reader = File::options();
+        let mut reader = reader.read(true).write(true).open(&file).expect("open");
+        let (tell, told) = std::sync::mpsc::channel();
+        let mut set = Parts::builtin();
+        set.append(&format!("statistics={}", file.display()))
+            .expect("known");
+        let all = set.clone();
+        std::thread::spawn(move || {
+            for _ in 0..STREAMS {
+                chain(&all)[0].end();
+            }
+            let _ = tell.send(());
+        });
+        told.recv_timeout(WAITS).expect("nothing is waited for");
+        assert!(!set.settle(Duration::ZERO));
+        let mut lines = 0;
+        let mut bytes = [0; 4096];
+        while lines < STREAMS {
+            let read = reader.read(&mut bytes).expect("lines");
+            lines += bytes[..read].iter().filter(|byte| **byte == b'\n').count();
+        }
+        assert!(set.settle(WAITS));
+    }
+
+    #[test]
+    fn the_next_stream_is_told_that_no_file_can_be_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let copies = folder.path().join("copies");
+        std::fs::create_dir(&copies).expect("made");
+        let mut set = Parts::builtin();
+        set.append(&format!("tee={}", copies.display()))
+            .expect("known");
+        std::fs::remove_dir(&copies).expect("removed");
+        let makers = set.chain();
+        makers[0](&view()).expect("it is not known yet");
+        assert!(set.settle(WAITS));
+        let why = makers[0](&view()).expect_err("it is told");
+        assert!(why.contains("stream-0.rtpdump: No such file"), "{why}");
+        makers[0](&view()).expect("it is tried again");
+        assert!(set.settle(WAITS));
     }
 }
