@@ -11,7 +11,9 @@ use nix::libc;
 
 /// Reads what is in memory of a file: how many bytes, 0 at its end; `None` where it would have to wait for a disk.
 ///
-/// By the C library and not by the system call itself, so that a limit on reads holds here, too.
+/// By the C library and not by the system call itself, so that a limit on reads holds here, too. The kernel begins to
+/// read nothing by it (since Linux 5.10 RWF_NOWAIT implies IOCB_NOIO), and refuses now and then what is in memory: where
+/// it would read on behind that.
 ///
 /// # Errors
 /// The error of the system; `Unsupported` of a file system, or a kernel, that does not know such reads.

@@ -148,10 +148,15 @@ impl Ahead {
         let bytes = &mut bytes[done..];
         let offset = behind(offset, done);
         let len = bytes.len();
-        if len == 0 || (!self.is_unsure && self.at_once(file, bytes, offset)?) {
-            if !self.is_unsure {
-                self.look((file, &of.stamp), behind(offset, len));
+        let is_read = len == 0 || (!self.is_unsure && self.at_once(file, bytes, offset)?);
+        if is_read && !self.is_unsure {
+            if len > 0 {
+                // A chunk that was waited for is in memory now.
+                self.chunks = Vec::new();
             }
+            self.look((file, &of.stamp), behind(offset, len));
+        }
+        if is_read {
             return Ok(());
         }
         match &mut self.asked {
@@ -236,11 +241,6 @@ impl Ahead {
 
     /// True where all bytes were in memory.
     fn at_once(&mut self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<bool> {
-        // A read of what is not there would have the kernel begin to read, which waits where a disk hangs with as much
-        // as it takes.
-        if self.is_warming() && is_cached(file, offset, bytes.len()) == Some(false) {
-            return Ok(false);
-        }
         let mut done = 0;
         while done < bytes.len() {
             match read_at_once(file, &mut bytes[done..], behind(offset, done)) {
