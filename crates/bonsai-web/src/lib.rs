@@ -6,6 +6,7 @@
 //!   GET /clip.mp4                  a clip of the folder, with ranges and ETags
 //!   GET /clips                     all of them, as JSON; /clips.html, for people
 //!   GET /-/hls/clip.mp4/master.m3u8 the clip as HLS: see `films`
+//!   GET /-/live/NAME/master.m3u8   a live stream of another server: see `live`
 //!   GET /media/match-1/master.m3u8 what is in a library, and what can be asked of it: see `library`
 //! ```
 //! One thread waits for connections; files and SQLite are read on others, through the C library, as whoever
@@ -32,6 +33,7 @@ mod films;
 pub mod fuzz;
 mod house;
 mod library;
+mod live;
 mod pace;
 mod page;
 mod places;
@@ -55,7 +57,9 @@ use bonsai_stream::serve::Allotted;
 use serde::Serialize;
 
 use crate::house::House;
+use crate::live::Channel;
 
+pub use crate::live::{Source, SourceError};
 pub use crate::proxy::ProxyPlan;
 
 /// Connections that wait to be let in.
@@ -103,6 +107,8 @@ pub struct Plan {
     pub clips: Option<PathBuf>,
     /// The library.
     pub library: Option<Library>,
+    /// Live streams that are asked for elsewhere.
+    pub live: Vec<Source>,
     /// The rate that it shares with streams, which go first: files of clips and videos are read at what these
     /// leave of it. Without one, as fast as they are taken.
     pub beside: Option<Arc<Allotted>>,
@@ -150,6 +156,13 @@ pub enum Event<'a> {
         /// What, why, and the number of the answer where there was one.
         why: &'a str,
     },
+    /// A live stream has begun, or is gone.
+    Live {
+        /// Its name.
+        name: &'a str,
+        /// What has happened, with the source.
+        what: &'a str,
+    },
     /// An answer ended before its end.
     CutShort {
         /// To whom.
@@ -187,6 +200,7 @@ pub struct Site {
     at: SocketAddr,
     house: Arc<House>,
     router: Router,
+    channels: Vec<Arc<Channel>>,
 }
 
 impl fmt::Debug for Site {
@@ -220,7 +234,9 @@ impl Site {
             None => None,
         };
         let shared = (plan.limits, plan.beside, (plan.origin, plan.users));
-        Self::of(plan.listen, shared, on_event, |house| {
+        let channels = plan.live.into_iter().map(Channel::new).map(Arc::new);
+        let channels: Vec<Arc<Channel>> = channels.collect();
+        let site = Self::of(plan.listen, shared, on_event, |house| {
             let has_library = library.is_some();
             let mut router = page::router(has_library);
             if let Some((library, folder)) = library {
@@ -233,8 +249,9 @@ impl Site {
             if let Some(folder) = films {
                 router = router.merge(films::router(folder, house));
             }
-            router
-        })
+            router.merge(live::router(channels.clone(), house))
+        })?;
+        Ok(Self { channels, ..site })
     }
 
     /// Listens there, with these ways.
@@ -264,6 +281,7 @@ impl Site {
             at,
             house,
             router,
+            channels: Vec::new(),
         })
     }
 
@@ -286,7 +304,10 @@ impl Site {
         let began = Instant::now();
         let house = Arc::clone(&self.house);
         let farewell = house.limits.farewell;
-        let served = runtime.block_on(door::serve(self.listener, self.router, self.house, stop));
+        let served = runtime.block_on(async {
+            live::start(&self.channels, &self.house);
+            door::serve(self.listener, self.router, self.house, stop).await
+        });
         // Whoever still waits for a disk is not waited for.
         runtime.shutdown_timeout(farewell);
         served.map_err(Error::System)?;
