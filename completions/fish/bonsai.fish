@@ -275,11 +275,13 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from help" -f -a "serve" -d 'Serve raw images or block devices, until Ctrl-C'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show what servers of this user do: reads, those saved, what is known, and why reads were not redirected'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l rtsp -d 'Where to listen for RTSP, ADDRESS:PORT; without an address, for this machine alone. At :8554 where neither this nor --http is said. A library has no RTSP' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l rtsp -d 'Where to listen for RTSP, ADDRESS:PORT; without an address, for this machine alone. At :8554, with TLS :322, where neither this nor --http is said. A library has no RTSP' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l http -d 'Where to listen for HTTP, likewise. At :8080 for a library' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l library -d 'A library that is served over HTTP beside the clips of the folder' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l allow-origin -d 'Let pages of this origin (scheme, host and port) read what is served over HTTP (CORS); * is all' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l users -d 'Answer the users of this file alone, over RTSP and HTTP: lines name:realm:MD5, as `htdigest FILE bonsai NAME` writes them. The password itself is not sent (Digest). It is read again when it changes' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l tls-cert -d 'Speak TLS: rtsps:// and https://, and nothing without it. The certificate and those of its authorities, in PEM; read again when it is renewed' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l tls-key -d 'The key of the certificate, in PEM' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l engine -d 'How packets are read and sent: classic, one call that reads and one that sends for each; or fast, one for each picture' -r -f -a "classic\t'A call that reads and one that sends for each packet'
 fast\t'A call of each kind for each picture'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l behind -d 'What to do when it falls behind: drop to lower qualities for all viewers, and then pictures, those that others do not need first; refuse further viewers; or wait, and send all of it later and later' -r -f -a "drop\t'Send lower qualities, and then fewer pictures, to all viewers'

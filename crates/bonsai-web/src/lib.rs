@@ -50,6 +50,7 @@ use bonsai_davvi::Library;
 use bonsai_media::access::Guard;
 use bonsai_stream::folder::Folder;
 use bonsai_stream::serve::Allotted;
+use bonsai_tls::Renewable;
 use serde::Serialize;
 
 use crate::house::House;
@@ -72,7 +73,7 @@ pub struct Limits {
     pub connections: u32,
     /// Connections at a time of one address (IPv6: of one network of 64 bits).
     pub per_address: u32,
-    /// A request is there in so long, and one more is waited for so long.
+    /// A request is there in so long, and one more is waited for so long; a TLS handshake is over in so long.
     pub request: Duration,
     /// An answer begins in so long, and who takes nothing of it for so long is gone.
     pub stall: Duration,
@@ -108,6 +109,8 @@ pub struct Plan {
     pub origin: Option<HeaderValue>,
     /// The users that may ask; all may where there is none.
     pub users: Option<Arc<Guard>>,
+    /// Certificate and key, where TLS is spoken (`https`).
+    pub tls: Option<Arc<Renewable>>,
     /// What it takes on.
     pub limits: Limits,
 }
@@ -185,6 +188,7 @@ pub struct Site {
     at: SocketAddr,
     house: Arc<House>,
     router: Router,
+    tls: Option<Arc<Renewable>>,
 }
 
 impl fmt::Debug for Site {
@@ -217,7 +221,8 @@ impl Site {
             None => None,
         };
         let shared = (plan.limits, plan.beside, (plan.origin, plan.users));
-        Self::of(plan.listen, shared, on_event, |house| {
+        let tls = plan.tls;
+        let site = Self::of(plan.listen, shared, on_event, |house| {
             let has_library = library.is_some();
             let mut router = page::router(has_library);
             if let Some((library, folder)) = library {
@@ -228,7 +233,8 @@ impl Site {
                 router = router.merge(clips::router(folder, house, !has_library));
             }
             router
-        })
+        })?;
+        Ok(Self { tls, ..site })
     }
 
     /// Listens there, with these ways.
@@ -258,6 +264,7 @@ impl Site {
             at,
             house,
             router,
+            tls: None,
         })
     }
 
@@ -280,7 +287,12 @@ impl Site {
         let began = Instant::now();
         let house = Arc::clone(&self.house);
         let farewell = house.limits.farewell;
-        let served = runtime.block_on(door::serve(self.listener, self.router, self.house, stop));
+        let served = runtime.block_on(door::serve(
+            (self.listener, self.tls),
+            self.router,
+            self.house,
+            stop,
+        ));
         // Whoever still waits for a disk is not waited for.
         runtime.shutdown_timeout(farewell);
         served.map_err(Error::System)?;

@@ -56,6 +56,7 @@ impl Server {
         let teller = Arc::clone(&told);
         let plan = Plan {
             users: None,
+            tls: None,
             listen: "127.0.0.1:0".parse().expect("an address"),
             clips: clips.map(PathBuf::from),
             library: library.map(|path| Library::open(path).expect("a library")),
