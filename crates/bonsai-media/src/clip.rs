@@ -22,6 +22,7 @@ mod fragments;
 mod samples;
 #[cfg(test)]
 pub(crate) mod sketch;
+pub mod stored;
 #[cfg(test)]
 mod tests;
 

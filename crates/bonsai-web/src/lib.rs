@@ -5,6 +5,7 @@
 //!   GET /                          the page of a library, or a list of clips
 //!   GET /clip.mp4                  a clip of the folder, with ranges and ETags
 //!   GET /clips                     all of them, as JSON; /clips.html, for people
+//!   GET /-/hls/clip.mp4/master.m3u8 the clip as HLS: see `films`
 //!   GET /media/match-1/master.m3u8 what is in a library, and what can be asked of it: see `library`
 //! ```
 //! One thread waits for connections; files and SQLite are read on others, through the C library, as whoever
@@ -27,6 +28,7 @@ mod clips;
 mod cors;
 mod door;
 mod file;
+mod films;
 pub mod fuzz;
 mod house;
 mod library;
@@ -213,6 +215,7 @@ impl Site {
             })
         };
         let clips = plan.clips.as_ref().map(opened).transpose()?;
+        let films = plan.clips.as_ref().map(opened).transpose()?;
         let library = match plan.library {
             Some(library) => {
                 let folder = opened(&library.path().to_owned())?.without_links();
@@ -231,6 +234,9 @@ impl Site {
             }
             if let Some(folder) = clips {
                 router = router.merge(clips::router(folder, house, !has_library));
+            }
+            if let Some(folder) = films {
+                router = router.merge(films::router(folder, house));
             }
             router
         })?;

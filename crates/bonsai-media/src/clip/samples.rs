@@ -40,11 +40,15 @@ impl Sample {
         self.size & SYNC != 0
     }
 
-    pub(super) const fn decoded(&self) -> i64 {
+    /// When it is decoded, ticks of its track from the beginning of the film; negative before that.
+    #[must_use]
+    pub const fn decoded(&self) -> i64 {
         self.decoded
     }
 
-    pub(super) fn shown(&self) -> i64 {
+    /// When it is shown, likewise.
+    #[must_use]
+    pub fn shown(&self) -> i64 {
         self.decoded + i64::from(self.after)
     }
 

@@ -8,6 +8,7 @@ mod davvi;
 mod davvi_play;
 mod drive;
 mod exports;
+mod films_http;
 mod generated;
 mod groups;
 mod guests;
