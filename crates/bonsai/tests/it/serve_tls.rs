@@ -250,6 +250,9 @@ fn requests_without_tls_are_answered_in_words() {
         said.contains("this port speaks TLS: ask for https://"),
         "{said}"
     );
+    // One handshake is told of after the other: with this one, all before it have been.
+    let url = format!("rtsps://{}/clip.mp4", secured.rtsp);
+    assert_eq!(pictures(TEST, &url), Ok(25));
     let said = secured.server.end("INT").err;
     for words in ["this port has rtsps alone", "this port has https alone"] {
         assert!(said.contains(words), "{said}");
@@ -260,6 +263,8 @@ fn requests_without_tls_are_answered_in_words() {
         return;
     };
     ask(secured.rtsp(), "\x16\x03\x01\0\x05hello");
+    let url = format!("rtsps://{}/clip.mp4", secured.rtsp);
+    assert_eq!(pictures(TEST, &url), Ok(25));
     let said = secured.server.end("INT").err;
     assert!(said.contains("its TLS handshake fails"), "{said}");
 }
