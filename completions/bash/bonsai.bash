@@ -3648,7 +3648,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__serve)
-            opts="-h --rtsp --http --library --live --allow-origin --users --engine --behind --lower --late --sessions --per-address --timeout --ports --handler --pipeline --report --verbose --json --help"
+            opts="-h --rtsp --http --library --live --allow-origin --users --tls-cert --tls-key --engine --behind --lower --late --sessions --per-address --timeout --ports --handler --pipeline --report --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3675,6 +3675,14 @@ _bonsai() {
                     return 0
                     ;;
                 --users)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -54,6 +54,7 @@ use bonsai_davvi::Library;
 use bonsai_media::access::Guard;
 use bonsai_stream::folder::Folder;
 use bonsai_stream::serve::Allotted;
+use bonsai_tls::Renewable;
 use serde::Serialize;
 
 use crate::house::House;
@@ -78,7 +79,7 @@ pub struct Limits {
     pub connections: u32,
     /// Connections at a time of one address (IPv6: of one network of 64 bits).
     pub per_address: u32,
-    /// A request is there in so long, and one more is waited for so long.
+    /// A request is there in so long, and one more is waited for so long; a TLS handshake is over in so long.
     pub request: Duration,
     /// An answer begins in so long, and who takes nothing of it for so long is gone.
     pub stall: Duration,
@@ -116,6 +117,8 @@ pub struct Plan {
     pub origin: Option<HeaderValue>,
     /// The users that may ask; all may where there is none.
     pub users: Option<Arc<Guard>>,
+    /// Certificate and key, where TLS is spoken (`https`).
+    pub tls: Option<Arc<Renewable>>,
     /// What it takes on.
     pub limits: Limits,
 }
@@ -201,6 +204,7 @@ pub struct Site {
     house: Arc<House>,
     router: Router,
     channels: Vec<Arc<Channel>>,
+    tls: Option<Arc<Renewable>>,
 }
 
 impl fmt::Debug for Site {
@@ -236,6 +240,7 @@ impl Site {
         let shared = (plan.limits, plan.beside, (plan.origin, plan.users));
         let channels = plan.live.into_iter().map(Channel::new).map(Arc::new);
         let channels: Vec<Arc<Channel>> = channels.collect();
+        let tls = plan.tls;
         let site = Self::of(plan.listen, shared, on_event, |house| {
             let has_library = library.is_some();
             let mut router = page::router(has_library);
@@ -251,7 +256,11 @@ impl Site {
             }
             router.merge(live::router(channels.clone(), house))
         })?;
-        Ok(Self { channels, ..site })
+        Ok(Self {
+            channels,
+            tls,
+            ..site
+        })
     }
 
     /// Listens there, with these ways.
@@ -282,6 +291,7 @@ impl Site {
             house,
             router,
             channels: Vec::new(),
+            tls: None,
         })
     }
 
@@ -306,7 +316,8 @@ impl Site {
         let farewell = house.limits.farewell;
         let served = runtime.block_on(async {
             live::start(&self.channels, &self.house);
-            door::serve(self.listener, self.router, self.house, stop).await
+            let listener = (self.listener, self.tls);
+            door::serve(listener, self.router, self.house, stop).await
         });
         // Whoever still waits for a disk is not waited for.
         runtime.shutdown_timeout(farewell);

@@ -57,6 +57,7 @@ impl Server {
         let plan = Plan {
             users: None,
             live: Vec::new(),
+            tls: None,
             listen: "127.0.0.1:0".parse().expect("an address"),
             clips: clips.map(PathBuf::from),
             library: library.map(|path| Library::open(path).expect("a library")),

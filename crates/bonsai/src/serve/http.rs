@@ -14,8 +14,7 @@ use bonsai_stream::serve as rtsp;
 use bonsai_web::{Error, Event, Limits, Plan, Site, Source, Summary};
 use hyper::header::HeaderValue;
 
-use super::users::Guards;
-use super::{FURTHER, Log, address, listens, lock, per_address};
+use super::{FURTHER, Log, Protection, address, listens, lock, per_address};
 use crate::cli::Serve;
 
 /// Listens, if it is asked for.
@@ -25,7 +24,7 @@ use crate::cli::Serve;
 pub(super) fn open(
     args: &Serve,
     at: Option<&str>,
-    (beside, guards): (Option<Arc<rtsp::Allotted>>, Option<&Guards>),
+    (beside, protection): (Option<Arc<rtsp::Allotted>>, &Protection),
     log: &Arc<Mutex<Log>>,
 ) -> anyhow::Result<Option<Site>> {
     let Some(at) = at else {
@@ -48,7 +47,8 @@ pub(super) fn open(
         live: live(args)?,
         beside,
         origin: origin(args)?,
-        users: guards.map(|guards| Arc::clone(&guards.http)),
+        users: protection.guards.as_ref().map(|of| Arc::clone(&of.http)),
+        tls: protection.tls.clone(),
         limits: Limits {
             connections: args.sessions.saturating_add(FURTHER),
             per_address: per_address(args, listen),
@@ -162,7 +162,7 @@ impl Log {
     /// What happens over HTTP.
     fn hear(&mut self, event: &Event<'_>) {
         match event {
-            Event::Listening(at) => listens::tell("http", *at),
+            Event::Listening(at) => listens::tell(self.scheme("http"), *at),
             Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
             Event::Live { name, what } => self.line(&format!("live {name}: {what}")),
             Event::CutShort { peer, why } => self.line(&format!("{peer}: cut short: {why}")),

@@ -31,6 +31,7 @@ mod records;
 mod replay;
 mod run;
 mod serve_http;
+mod serve_tls;
 mod serve_users;
 mod sim;
 mod streams;
