@@ -3,7 +3,7 @@
 mod talk;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, TcpListener};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -22,6 +22,7 @@ use super::loader::Loader;
 use super::pool::Pool;
 use super::readers::Readers;
 use super::root::Root;
+use super::secure::Handshakes;
 use super::send::{Around, Sender, Step};
 use super::stream::Stream;
 use super::{Error, Event, Plan, Summary};
@@ -72,6 +73,11 @@ pub(super) struct Engine<'a> {
     seen_at: u64,
     /// Connections whose request is to be looked at again, as something was read.
     again: Vec<usize>,
+    /// TLS handshakes, where there are any; which connections they are of, by number, the oldest first.
+    handshakes: Option<Handshakes>,
+    shaking: VecDeque<(usize, u64)>,
+    /// Connections with bytes that have come and been decrypted, and are not read.
+    rest: Vec<usize>,
 }
 
 /// Which socket it is.
@@ -82,6 +88,7 @@ enum Of {
     Timer,
     Loader,
     Readers,
+    Handshakes,
 }
 
 impl Of {
@@ -93,6 +100,7 @@ impl Of {
             Self::Timer => (4, 0),
             Self::Loader => (5, 0),
             Self::Readers => (6, 0),
+            Self::Handshakes => (7, 0),
         };
         EventData::new_u64(kind << 48 | index as u64)
     }
@@ -105,6 +113,7 @@ impl Of {
             4 => Self::Timer,
             5 => Self::Loader,
             6 => Self::Readers,
+            7 => Self::Handshakes,
             kind => Self::Pair(index, kind == 3),
         }
     }
@@ -146,6 +155,12 @@ impl<'a> Engine<'a> {
         let readers = Readers::new(pool).map_err(Error::System)?;
         epoll::add(&epoll, &readers, Of::Readers.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
+        let handshakes = plan.tls.clone().map(Handshakes::start).transpose();
+        let handshakes = handshakes.map_err(Error::System)?;
+        if let Some(handshakes) = &handshakes {
+            epoll::add(&epoll, handshakes, Of::Handshakes.data(), EventFlags::IN)
+                .map_err(|errno| Error::System(errno.into()))?;
+        }
         super::may_open(plan);
         let timeout = nanos(plan.limits.session);
         let server = Server::new(timeout).guarded(plan.users.clone());
@@ -169,6 +184,9 @@ impl<'a> Engine<'a> {
             accepts_at: 0,
             seen_at: now() + SEEN,
             again: Vec::new(),
+            handshakes,
+            shaking: VecDeque::new(),
+            rest: Vec::new(),
         })
     }
 
@@ -186,7 +204,7 @@ impl<'a> Engine<'a> {
         let mut events = Vec::with_capacity(EVENTS);
         while !stop.load(Ordering::Relaxed) {
             let at = now();
-            let is_more = self.streams(at) | self.ask_again();
+            let is_more = self.streams(at) | self.ask_again() | self.read_on();
             if at >= looks {
                 looks = at + LOOKS;
                 self.look(at);
@@ -362,6 +380,7 @@ impl<'a> Engine<'a> {
             Of::Timer => {}
             Of::Loader => self.loaded(),
             Of::Readers => self.house.came(),
+            Of::Handshakes => self.shaken(),
         }
     }
 
@@ -405,6 +424,9 @@ impl<'a> Engine<'a> {
             let over = |since: u64, most: u64| at.saturating_sub(since) >= most;
             let has_sessions = self.house.peers[index].is_some_and(|peer| peer.sessions > 0);
             let why = match connection {
+                _ if connection.shakes.is_some() && over(connection.asked, request) => {
+                    "its TLS handshake takes too long"
+                }
                 _ if connection.begun.is_some_and(|begun| over(begun, request)) => {
                     "its request takes too long"
                 }

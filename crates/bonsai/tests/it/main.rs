@@ -18,6 +18,7 @@ mod inputs_kept;
 mod link;
 mod links;
 mod live;
+mod live_streams;
 mod namespaces;
 mod narrowed;
 // The client that can ask for anything is that of the block server's own tests.
@@ -30,6 +31,7 @@ mod records;
 mod replay;
 mod run;
 mod serve_http;
+mod serve_tls;
 mod serve_users;
 mod sim;
 mod streams;

@@ -58,7 +58,7 @@ impl Server {
         (server, at)
     }
 
-    fn end(mut self, name: &str) -> Said {
+    pub(crate) fn end(mut self, name: &str) -> Said {
         let child = self.child.take().expect("it runs");
         signal(child.id(), name);
         let said = child.wait_with_output().expect("ended").into();
