@@ -158,10 +158,14 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.is_over = true;
-        state.devices.clear();
         state.turns.clear();
+        let rest = std::mem::take(&mut state.devices);
         drop(state);
         self.shared.work.notify_all();
+        if rest.values().any(|of| !of.files.is_empty()) {
+            // Files of works that are not done may hang when they are closed.
+            let _ = (self.spawn)(Box::new(move || drop(rest)));
+        }
     }
 }
 
