@@ -167,6 +167,9 @@ pub struct Policy {
     #[schema(value_type = Option<String>, format = "percent", example = "10%")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_max: Option<Percent>,
+    /// The most that the weights of one other user's services come to, of those in the same group or in none, 1 to 1000: by that
+    /// weight the user has a part of what is unused, whatever the number of services. A heavier service of theirs counts in full.
+    pub owner_weight: u16,
     /// After this time what was seen counts half.
     #[schema(value_type = String, format = "span", example = "24h")]
     pub half_life: Span,
@@ -188,6 +191,7 @@ impl Default for Policy {
             hysteresis: Percent::from_milli(5_000),
             reserve: Percent::from_milli(5_000),
             owner_max: None,
+            owner_weight: 1,
             half_life: Span(std::time::Duration::from_secs(24 * 3600)),
             percentile: Percent::from_milli(95_000),
             margin: Percent::from_milli(15_000),
