@@ -160,10 +160,11 @@ bonsai token create reader --scope read > /run/token
 curl -sf --cacert /etc/bonsai/tls.crt -H "authorization: Bearer $(cat /run/token)" https://127.0.0.1:7117/v1/status > /dev/null
 bonsai run --name vod -- sleep 100 &
 for i in $(seq 600); do
-  bonsai shares --json | grep -q '"vod"' && break
+  bonsai shares vod > /run/shares
+  grep -q '80 Mbit/s' /run/shares && break
   sleep 0.05
 done
-bonsai shares vod
+cat /run/shares
 cat /run/said
 "#
     ));
