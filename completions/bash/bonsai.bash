@@ -3648,7 +3648,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__serve)
-            opts="-h --rtsp --http --library --allow-origin --users --engine --behind --lower --late --sessions --per-address --timeout --ports --handler --pipeline --report --verbose --json --help"
+            opts="-h --rtsp --http --library --live --allow-origin --users --tls-cert --tls-key --engine --behind --lower --late --sessions --per-address --timeout --ports --handler --pipeline --report --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3666,11 +3666,23 @@ _bonsai() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --live)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --allow-origin)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --users)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -1,11 +1,12 @@
 //! Any bytes as the file of a clip, any fragments behind a good movie, and any change of its tables: it is refused, or all that is
 //! sent of it lies in the file, goes forward in time, and comes to an end, by itself and as a quality of
-//! another.
+//! another; and what is cut of it as HLS lies in the file.
 #![no_main]
 
 use std::sync::Arc;
 
 use bonsai_media::clip::{Announced, Clip, Finder, Fragment, Fragments};
+use bonsai_media::hls::Film;
 use bonsai_media::load::Level;
 use bonsai_media::timeline::{Next, Timeline};
 use libfuzzer_sys::fuzz_target;
@@ -33,6 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
             at: u64::from(*first),
             body: rest.to_vec(),
         }];
+        cut(&movie, &fragments, FILE);
         if let Ok(clip) = Clip::read_with(&movie, &fragments, FILE) {
             play(clip, FILE, u64::from(*first));
         }
@@ -43,10 +45,33 @@ fuzz_target!(|bytes: &[u8]| {
         let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % movie.len();
         movie[at] = change[2];
     }
+    cut(&movie, &[], FILE);
     if let Ok(clip) = Clip::read(&movie, FILE) {
         play(clip, FILE, u64::from(*first));
     }
 });
+
+/// Cuts a film into segments, of which the first and the last are looked at.
+fn cut(movie: &[u8], fragments: &[Fragment], file: u64) {
+    let Ok(film) = Film::read(movie, fragments, file) else {
+        return;
+    };
+    let _ = film.master(&|track| track.to_string(), &[]);
+    for track in 0.. {
+        let (header, cues) = (film.header(track), film.cues(track));
+        if header.is_none() && cues.is_none() && film.header(track + 1).is_none() {
+            return;
+        }
+        let list = film.playlist(track, "", &|number| number.to_string());
+        let count = list.map_or(0, |list| list.matches("#EXTINF").count());
+        for number in [0, count.saturating_sub(1), count] {
+            let segment = film.segment(track, number);
+            for (offset, bytes) in segment.into_iter().flat_map(|segment| segment.ranges) {
+                assert!(offset + bytes <= file);
+            }
+        }
+    }
+}
 
 /// As a server finds its way through a file.
 fn whole(file: &[u8]) {
@@ -67,6 +92,7 @@ fn whole(file: &[u8]) {
                 let at = usize::try_from(at).expect("in the file");
                 let movie = &file[at..at + len];
                 let fragments = fragments(file, at + len);
+                cut(movie, &fragments, length);
                 if let Ok(clip) = Clip::read_with(movie, &fragments, length) {
                     play(clip, length, 0);
                 }

@@ -19,9 +19,10 @@ mod codec;
 mod describe;
 mod edits;
 mod fragments;
-mod samples;
+pub(crate) mod samples;
 #[cfg(test)]
 pub(crate) mod sketch;
+pub mod stored;
 #[cfg(test)]
 mod tests;
 

@@ -15,6 +15,7 @@ pub mod access;
 pub mod adapt;
 pub mod clip;
 pub mod description;
+pub mod hls;
 pub mod load;
 pub mod meter;
 pub mod packets;

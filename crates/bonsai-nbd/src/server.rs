@@ -23,7 +23,6 @@
 
 mod batch;
 mod budget;
-mod certificates;
 mod connection;
 mod failures;
 mod inbox;
@@ -49,14 +48,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bonsai_tls::Renewable;
 use thiserror::Error;
 
 use crate::export::Export;
 use crate::protocol::{ExportInfo, Exports, ProtocolError};
 
-pub use certificates::{ServerTls, TlsError, server_tls};
 pub use listen::Server;
-pub use rustls::ServerConfig;
 pub use sockets::{Access, Address, Sockets};
 
 /// Whether the kernel has rings for this process (`io_uring(7)`).
@@ -77,7 +75,7 @@ pub struct Plan {
     /// A TCP address.
     pub tcp: Option<SocketAddr>,
     /// Over TCP, nothing is told without it.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: Option<Arc<Renewable>>,
     /// Connections at a time, at most.
     pub connections: usize,
     /// Memory for what is held for clients, of all connections together, in bytes: at least [`smallest_buffers`].

@@ -4,6 +4,7 @@
 //! - [`play`]: players of a film over HTTP, by the thousand, which adapt.
 //! - [`folder`]: files of a folder, and of no other.
 //! - [`serve`]: clips sent to viewers, by the thousand.
+//! - [`tables`]: the tables of an MP4 file.
 //! - [`watch`]: viewers of a stream, by the thousand, each with a meter.
 #![forbid(unsafe_code)]
 
@@ -14,4 +15,5 @@ mod files;
 pub mod folder;
 pub mod play;
 pub mod serve;
+pub mod tables;
 pub mod watch;

@@ -6,7 +6,7 @@
 //!                    │ packets among messages                           v
 //!   timer ──────> stream: sample that is due ──> parts (their order: `parts.rs`) ──> datagrams
 //! ```
-//! One thread waits for all of it (epoll); another reads what clips say.
+//! One thread waits for all of it (epoll); another reads what clips say, and one does TLS handshakes.
 //!
 //! # Invariants
 //! 1. A sample is sent when its decoder needs it, by the media's own clock; in one go no more than one
@@ -27,6 +27,7 @@ mod parts;
 mod pipeline;
 mod ports;
 mod root;
+mod secure;
 mod send;
 mod stream;
 
@@ -38,6 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bonsai_media::access::Guard;
+use bonsai_tls::Renewable;
 use serde::Serialize;
 
 pub use bonsai_media::load::{Pictures, WhenBehind};
@@ -69,7 +71,7 @@ pub struct Limits {
     pub per_address: u32,
     /// Connections at a time, with a session or without.
     pub connections: u32,
-    /// A request that has begun is there in so long.
+    /// A request that has begun is there in so long, and a TLS handshake over.
     pub request: Duration,
     /// A connection without a session asks for something in so long.
     pub idle: Duration,
@@ -171,6 +173,8 @@ pub struct Plan {
     pub lower: Arc<[Lower]>,
     /// The users that may ask; all may where there is none.
     pub users: Option<Arc<Guard>>,
+    /// Certificate and key, where TLS is spoken (`rtsps`); packets then go in the connection alone.
+    pub tls: Option<Arc<Renewable>>,
 }
 
 /// Why nothing is served.

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::answer::Refused;
 use crate::file::{self, Reading};
+use crate::films;
 use crate::house::{House, Peer};
 use crate::page;
 
@@ -89,7 +90,7 @@ pub(crate) fn router(folder: Folder, house: &Arc<House>, is_first: bool) -> Rout
 }
 
 /// What kind of media is at a path; `None` for what is none, or not sent.
-fn kind(path: &str) -> Option<&'static str> {
+pub(crate) fn kind(path: &str) -> Option<&'static str> {
     let is_plain = |part: &str| !part.is_empty() && !part.starts_with('.');
     if path.len() > MOST_PATH || path.contains('\0') || !path.split('/').all(is_plain) {
         return None;
@@ -217,11 +218,19 @@ async fn as_page(State(clips): App) -> Result<Response, Refused> {
     let list = listed(clips).await?;
     let mut rows = String::new();
     for clip in &list.clips {
+        let file = utf8_percent_encode(&clip.path, PLAIN).to_string();
+        let (picture, address) = match films::is_film(&clip.path) {
+            true => (
+                format!("<video data-film=\"{file}\" muted preload=\"none\"></video>"),
+                films::address(&clip.path),
+            ),
+            false => (String::new(), file),
+        };
         // Writing to memory does not fail.
         let _ = writeln!(
             rows,
-            "<tr><td><a href=\"{}\">{}</a></td><td class=\"num\">{}</td></tr>",
-            utf8_percent_encode(&clip.path, PLAIN),
+            "<tr><td class=\"picture\">{picture}</td><td><a href=\"{address}\">{}</a></td>\
+             <td class=\"num\">{}</td></tr>",
             escaped(&clip.path),
             size(clip.bytes)
         );
@@ -238,15 +247,16 @@ async fn as_page(State(clips): App) -> Result<Response, Refused> {
          <link rel=\"icon\" href=\"-/icon.svg\" type=\"image/svg+xml\">\n\
          <link rel=\"stylesheet\" href=\"-/css/base.css\">\n\
          <link rel=\"stylesheet\" href=\"-/css/page.css\">\n\
-         <script src=\"-/js/early.js\"></script>\n</head>\n<body>\n<main>\n<h1>Clips</h1>\n\
-         <table class=\"clips\">\n<thead><tr><th scope=\"col\">Clip</th>\
+         <script src=\"-/js/early.js\"></script>\n\
+         <script type=\"module\" src=\"-/js/films.js\"></script>\n</head>\n<body>\n<main>\n<h1>Clips</h1>\n\
+         <table class=\"clips\">\n<thead><tr><td></td><th scope=\"col\">Clip</th>\
          <th scope=\"col\" class=\"num\">Size</th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n\
          {more}\n</main>\n</body>\n</html>\n"
     )))
 }
 
 /// What stays as it is in the path of an address (RFC 3986, 2.3).
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')
     .remove(b'_')

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use bonsai_tls::{Renewable, is_handshake};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use crate::house::{House, Peer};
@@ -38,7 +40,7 @@ const TURNING: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is set.
 pub(crate) async fn serve(
-    listener: std::net::TcpListener,
+    (listener, tls): (std::net::TcpListener, Option<Arc<Renewable>>),
     router: Router,
     house: Arc<House>,
     stop: &AtomicBool,
@@ -65,7 +67,7 @@ pub(crate) async fn serve(
             }
             accepted = listener.accept() => accepted,
         };
-        let Ok((stream, peer)) = accepted else {
+        let Ok((mut stream, peer)) = accepted else {
             sleep(EXHAUSTED).await;
             continue;
         };
@@ -76,8 +78,10 @@ pub(crate) async fn serve(
                 tally
                     .most_connections
                     .fetch_max(count.into(), Ordering::Relaxed);
+                // As it is now: it may be renewed.
+                let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.config()));
                 let serving = connection(
-                    stream,
+                    (stream, tls),
                     peer,
                     router.clone(),
                     Arc::clone(&house),
@@ -97,9 +101,12 @@ pub(crate) async fn serve(
                     ),
                 };
                 house.refuse(peer, why);
-                if let Ok(permit) = Arc::clone(&away).try_acquire_owned() {
+                // A handshake would cost what there is no place for.
+                if tls.is_none()
+                    && let Ok(permit) = Arc::clone(&away).try_acquire_owned()
+                {
                     connections.spawn(async move {
-                        let _ = timeout(TURNING, turn_away(stream, answer, why)).await;
+                        let _ = timeout(TURNING, turn_away(&mut stream, answer, why)).await;
                         drop(permit);
                     });
                 }
@@ -113,13 +120,13 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// Serves a connection to its end.
+/// Serves a connection to its end, its TLS handshake first where there is one.
 async fn connection(
-    stream: TcpStream,
+    (stream, tls): (TcpStream, Option<TlsAcceptor>),
     peer: SocketAddr,
     router: Router,
     house: Arc<House>,
-    mut ending: watch::Receiver<bool>,
+    ending: watch::Receiver<bool>,
 ) {
     // Small answers go at once.
     let _ = stream.set_nodelay(true);
@@ -127,6 +134,48 @@ async fn connection(
     // service itself is held back by a limit does not count.
     let stall = u32::try_from(house.limits.stall.as_millis()).unwrap_or(u32::MAX);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, stall);
+    let Some(tls) = tls else {
+        return requests(stream, peer, router, house, ending).await;
+    };
+    match timeout(house.limits.request, shake(stream, tls)).await {
+        Ok(Ok(stream)) => requests(stream, peer, router, house, ending).await,
+        Ok(Err(Some(why))) => house.refuse(peer, &why),
+        Ok(Err(None)) => {}
+        Err(_) => house.refuse(peer, "its TLS handshake takes too long"),
+    }
+}
+
+/// A TLS handshake. Without one, the reason, where there is something to tell.
+async fn shake(
+    mut stream: TcpStream,
+    tls: TlsAcceptor,
+) -> Result<impl AsyncRead + AsyncWrite + Unpin, Option<String>> {
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(0) | Err(_) => return Err(None),
+        Ok(_) => {}
+    }
+    if !is_handshake(first[0]) {
+        let why = "this port speaks TLS: ask for https://";
+        let _ = timeout(TURNING, turn_away(&mut stream, "400 Bad Request", why)).await;
+        let why = "it asks without TLS, and this port has https alone";
+        return Err(Some(why.to_owned()));
+    }
+    let shaken = tls.accept(stream).await;
+    shaken.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => None,
+        _ => Some(format!("its TLS handshake fails: {error}")),
+    })
+}
+
+/// Answers the requests of a connection.
+async fn requests(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: SocketAddr,
+    router: Router,
+    house: Arc<House>,
+    mut ending: watch::Receiver<bool>,
+) {
     let has_asked = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&has_asked);
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
@@ -159,7 +208,7 @@ async fn connection(
 }
 
 /// Says why, and takes what was asked for: the answer would be lost with a connection that is reset.
-async fn turn_away(mut stream: TcpStream, answer: &str, why: &str) -> io::Result<()> {
+async fn turn_away(stream: &mut TcpStream, answer: &str, why: &str) -> io::Result<()> {
     let body = format!("{{\"error\":\"{why}\"}}");
     let text = format!(
         "HTTP/1.1 {answer}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\

@@ -5,6 +5,8 @@
 //!   GET /                          the page of a library, or a list of clips
 //!   GET /clip.mp4                  a clip of the folder, with ranges and ETags
 //!   GET /clips                     all of them, as JSON; /clips.html, for people
+//!   GET /-/hls/clip.mp4/master.m3u8 the clip as HLS: see `films`
+//!   GET /-/live/NAME/master.m3u8   a live stream of another server: see `live`
 //!   GET /media/match-1/master.m3u8 what is in a library, and what can be asked of it: see `library`
 //! ```
 //! One thread waits for connections; files and SQLite are read on others, through the C library, as whoever
@@ -27,9 +29,11 @@ mod clips;
 mod cors;
 mod door;
 mod file;
+mod films;
 pub mod fuzz;
 mod house;
 mod library;
+mod live;
 mod pace;
 mod page;
 mod places;
@@ -50,10 +54,13 @@ use bonsai_davvi::Library;
 use bonsai_media::access::Guard;
 use bonsai_stream::folder::Folder;
 use bonsai_stream::serve::Allotted;
+use bonsai_tls::Renewable;
 use serde::Serialize;
 
 use crate::house::House;
+use crate::live::Channel;
 
+pub use crate::live::{Source, SourceError};
 pub use crate::proxy::ProxyPlan;
 
 /// Connections that wait to be let in.
@@ -72,7 +79,7 @@ pub struct Limits {
     pub connections: u32,
     /// Connections at a time of one address (IPv6: of one network of 64 bits).
     pub per_address: u32,
-    /// A request is there in so long, and one more is waited for so long.
+    /// A request is there in so long, and one more is waited for so long; a TLS handshake is over in so long.
     pub request: Duration,
     /// An answer begins in so long, and who takes nothing of it for so long is gone.
     pub stall: Duration,
@@ -101,6 +108,8 @@ pub struct Plan {
     pub clips: Option<PathBuf>,
     /// The library.
     pub library: Option<Library>,
+    /// Live streams that are asked for elsewhere.
+    pub live: Vec<Source>,
     /// The rate that it shares with streams, which go first: files of clips and videos are read at what these
     /// leave of it. Without one, as fast as they are taken.
     pub beside: Option<Arc<Allotted>>,
@@ -108,6 +117,8 @@ pub struct Plan {
     pub origin: Option<HeaderValue>,
     /// The users that may ask; all may where there is none.
     pub users: Option<Arc<Guard>>,
+    /// Certificate and key, where TLS is spoken (`https`).
+    pub tls: Option<Arc<Renewable>>,
     /// What it takes on.
     pub limits: Limits,
 }
@@ -148,6 +159,13 @@ pub enum Event<'a> {
         /// What, why, and the number of the answer where there was one.
         why: &'a str,
     },
+    /// A live stream has begun, or is gone.
+    Live {
+        /// Its name.
+        name: &'a str,
+        /// What has happened, with the source.
+        what: &'a str,
+    },
     /// An answer ended before its end.
     CutShort {
         /// To whom.
@@ -185,6 +203,8 @@ pub struct Site {
     at: SocketAddr,
     house: Arc<House>,
     router: Router,
+    channels: Vec<Arc<Channel>>,
+    tls: Option<Arc<Renewable>>,
 }
 
 impl fmt::Debug for Site {
@@ -209,6 +229,7 @@ impl Site {
             })
         };
         let clips = plan.clips.as_ref().map(opened).transpose()?;
+        let films = plan.clips.as_ref().map(opened).transpose()?;
         let library = match plan.library {
             Some(library) => {
                 let folder = opened(&library.path().to_owned())?.without_links();
@@ -217,7 +238,10 @@ impl Site {
             None => None,
         };
         let shared = (plan.limits, plan.beside, (plan.origin, plan.users));
-        Self::of(plan.listen, shared, on_event, |house| {
+        let channels = plan.live.into_iter().map(Channel::new).map(Arc::new);
+        let channels: Vec<Arc<Channel>> = channels.collect();
+        let tls = plan.tls;
+        let site = Self::of(plan.listen, shared, on_event, |house| {
             let has_library = library.is_some();
             let mut router = page::router(has_library);
             if let Some((library, folder)) = library {
@@ -227,7 +251,15 @@ impl Site {
             if let Some(folder) = clips {
                 router = router.merge(clips::router(folder, house, !has_library));
             }
-            router
+            if let Some(folder) = films {
+                router = router.merge(films::router(folder, house));
+            }
+            router.merge(live::router(channels.clone(), house))
+        })?;
+        Ok(Self {
+            channels,
+            tls,
+            ..site
         })
     }
 
@@ -258,6 +290,8 @@ impl Site {
             at,
             house,
             router,
+            channels: Vec::new(),
+            tls: None,
         })
     }
 
@@ -280,7 +314,11 @@ impl Site {
         let began = Instant::now();
         let house = Arc::clone(&self.house);
         let farewell = house.limits.farewell;
-        let served = runtime.block_on(door::serve(self.listener, self.router, self.house, stop));
+        let served = runtime.block_on(async {
+            live::start(&self.channels, &self.house);
+            let listener = (self.listener, self.tls);
+            door::serve(listener, self.router, self.house, stop).await
+        });
         // Whoever still waits for a disk is not waited for.
         runtime.shutdown_timeout(farewell);
         served.map_err(Error::System)?;

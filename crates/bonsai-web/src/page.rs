@@ -14,9 +14,9 @@ use rust_embed::RustEmbed;
 use crate::answer::Refused;
 
 /// Nothing from elsewhere is run, shown or asked. The player hands pieces of media to the browser as
-/// objects of its own (`blob:`).
+/// objects of its own (`blob:`), and an empty track of subtitles as `data:`.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-                      media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+                      media-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
 #[derive(RustEmbed)]

@@ -40,6 +40,7 @@ mod set;
 mod sim;
 mod stats;
 mod status;
+mod tls;
 mod top;
 mod trace;
 mod watch;

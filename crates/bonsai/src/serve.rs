@@ -20,6 +20,7 @@ use bonsai_stream::serve::{
     Engine, Error, Event, Limits, Lower, Parts, Pictures, Pipelines, Plan, Summary, WhenBehind,
     is_local, serve,
 };
+use bonsai_tls::{Files, Renewable};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -31,6 +32,9 @@ use crate::reporter::Reporter;
 
 /// Where it listens if nothing is said.
 const RTSP: &str = ":8554";
+
+/// The same with TLS (IANA: rtsps).
+const RTSPS: &str = ":322";
 
 /// The same of a library.
 const HTTP: &str = ":8080";
@@ -60,12 +64,20 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<u8> {
     }
     let http_at = args.http.as_deref().or(is_library.then_some(HTTP));
     let at = args.rtsp.as_deref();
-    let at = at.or_else(|| http_at.is_none().then_some(RTSP));
-    let guards = args.users.as_deref().map(Guards::open).transpose()?;
-    let plan = at.map(|at| plan(args, at, guards.as_ref())).transpose()?;
-    let log = Arc::new(Mutex::new(Log::new(args.verbose)));
+    let usual = match args.tls_cert {
+        None => RTSP,
+        Some(_) => RTSPS,
+    };
+    let at = at.or_else(|| http_at.is_none().then_some(usual));
+    let protection = Protection {
+        guards: args.users.as_deref().map(Guards::open).transpose()?,
+        tls: certificate(args)?,
+    };
+    let plan = at.map(|at| plan(args, at, &protection)).transpose()?;
+    let log = Log::new(args.verbose, protection.tls.is_some());
+    let log = Arc::new(Mutex::new(log));
     let beside = plan.as_ref().map(|plan| Arc::clone(&plan.allotted));
-    let http = http::open(args, http_at, (beside, guards.as_ref()), &log)?;
+    let http = http::open(args, http_at, (beside, &protection), &log)?;
     if [at, http_at]
         .into_iter()
         .flatten()
@@ -111,6 +123,25 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// What both ways to the same files are kept for their users by.
+struct Protection {
+    guards: Option<Guards>,
+    tls: Option<Arc<Renewable>>,
+}
+
+/// Certificate and key, where TLS is spoken.
+fn certificate(args: &Serve) -> anyhow::Result<Option<Arc<Renewable>>> {
+    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+        return Ok(None);
+    };
+    let files = Files {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        client_authorities: None,
+    };
+    crate::tls::open(files, say).map(Some)
+}
+
 /// Sessions of one address that listens there.
 fn per_address(args: &Serve, listen: SocketAddr) -> u32 {
     let own = match is_local(listen.ip()) {
@@ -120,7 +151,7 @@ fn per_address(args: &Serve, listen: SocketAddr) -> u32 {
     args.per_address.unwrap_or(own)
 }
 
-fn plan(args: &Serve, at: &str, guards: Option<&Guards>) -> anyhow::Result<Plan> {
+fn plan(args: &Serve, at: &str, protection: &Protection) -> anyhow::Result<Plan> {
     let listen = address("--rtsp", at).map_err(Refusal::input)?;
     let mut parts = Parts::builtin();
     for handler in &args.handlers {
@@ -159,7 +190,8 @@ fn plan(args: &Serve, at: &str, guards: Option<&Guards>) -> anyhow::Result<Plan>
         parts,
         pipelines,
         lower,
-        users: guards.map(|guards| Arc::clone(&guards.rtsp)),
+        users: protection.guards.as_ref().map(|of| Arc::clone(&of.rtsp)),
+        tls: protection.tls.clone(),
     })
 }
 
@@ -202,6 +234,8 @@ fn ports(text: &str) -> Result<(u16, u16), String> {
 /// What happens, on standard error, and no more of it than can be read.
 struct Log {
     is_verbose: bool,
+    /// Whether addresses are those of TLS.
+    is_secure: bool,
     since: Instant,
     lines: u32,
 }
@@ -211,9 +245,10 @@ fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
 }
 
 impl Log {
-    fn new(is_verbose: bool) -> Self {
+    fn new(is_verbose: bool, is_secure: bool) -> Self {
         Self {
             is_verbose,
+            is_secure,
             since: Instant::now(),
             lines: 0,
         }
@@ -221,7 +256,7 @@ impl Log {
 
     fn tell(&mut self, event: &Event<'_>) {
         match event {
-            Event::Listening(at) => listens::tell("rtsp", *at),
+            Event::Listening(at) => listens::tell(self.scheme("rtsp"), *at),
             Event::Level { quality, pictures } => say(&level(*quality, *pictures)),
             Event::Unfit { clip, file, why } => {
                 self.line(&format!(
@@ -249,6 +284,15 @@ impl Log {
                 ));
             }
             Event::Began { .. } | Event::Ended { .. } | Event::Seen(_) => {}
+        }
+    }
+
+    /// The scheme of an address, as players write it.
+    fn scheme(&self, plain: &'static str) -> &'static str {
+        match (plain, self.is_secure) {
+            ("rtsp", true) => "rtsps",
+            ("http", true) => "https",
+            _ => plain,
         }
     }
 

@@ -102,7 +102,7 @@ pub(super) fn read(bytes: &[u8], left: u64) -> Option<(Kind, u64, u64)> {
 
 /// The boxes in the body of one: names and bodies, up to the first that is broken, or to what is too
 /// short for a header (QuickTime ends some with four bytes of zero).
-pub(super) fn children(body: &[u8]) -> impl Iterator<Item = (Kind, &[u8])> {
+pub(crate) fn children(body: &[u8]) -> impl Iterator<Item = (Kind, &[u8])> {
     let mut rest = body;
     std::iter::from_fn(move || {
         let left = u64::try_from(rest.len()).unwrap_or(u64::MAX);
@@ -115,6 +115,6 @@ pub(super) fn children(body: &[u8]) -> impl Iterator<Item = (Kind, &[u8])> {
 }
 
 /// The first box of that name in the body of one.
-pub(super) fn child(body: &[u8], kind: Kind) -> Option<&[u8]> {
+pub(crate) fn child(body: &[u8], kind: Kind) -> Option<&[u8]> {
     children(body).find_map(|(this, body)| (this == kind).then_some(body))
 }

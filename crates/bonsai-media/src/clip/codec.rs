@@ -55,7 +55,7 @@ fn handler(media: &[u8]) -> Option<Kind> {
 }
 
 /// The first sample description of a media box.
-fn entry(media: &[u8]) -> Option<(&Kind, &[u8])> {
+pub(super) fn entry(media: &[u8]) -> Option<(&Kind, &[u8])> {
     let stbl = child(child(media, *b"minf")?, *b"stbl")?;
     // Version, flags, and how many there are.
     let entries = child(stbl, *b"stsd")?.get(8..)?;
@@ -74,8 +74,6 @@ pub(super) fn track(
     room: &mut Room,
 ) -> Result<Read, String> {
     let media = child(trak, *b"mdia").ok_or("it has no mdia")?;
-    let stbl = child(media, *b"minf").and_then(|minf| child(minf, *b"stbl"));
-    let stbl = stbl.ok_or("it has no stbl")?;
     let (kind, body) = entry(media).ok_or("it has no stsd")?;
     let (codec, clock_rate) = match kind {
         b"avc1" | b"avc3" => (pictures::h264(body)?, VIDEO_CLOCK),
@@ -84,6 +82,58 @@ pub(super) fn track(
         b"encv" | b"enca" => return Err("it is encrypted".to_owned()),
         _ => return Err("this codec is not sent by RTP".to_owned()),
     };
+    let is_video = codec.is_video();
+    let film = samples(trak, movie, is_video, (fragments, defaults), room)?;
+    let largest = film.edited.samples.iter().map(super::Sample::size).max();
+    if let (Codec::Opus { .. }, Some(bytes)) = (&codec, largest)
+        && bytes > MOST_OPUS
+    {
+        return Err(format!(
+            "it has a packet of {bytes} bytes, of {MOST_OPUS} at most"
+        ));
+    }
+    let mut notes = film.notes;
+    let edited = film.edited;
+    let matrix = track_header(trak).map(|(_, matrix)| matrix);
+    if is_video {
+        notes.extend(matrix.and_then(pictures::turned));
+    }
+    Ok(Read {
+        track: Track {
+            codec,
+            clock_rate,
+            bits_per_sec: film.bits_per_sec,
+            timescale: edited.timescale,
+            samples: edited.samples,
+            end: edited.end,
+        },
+        notes,
+    })
+}
+
+/// The samples of a track at the times of the film.
+pub(super) struct FilmSamples {
+    pub(super) edited: edits::Edited,
+    /// Bits a second, on average.
+    pub(super) bits_per_sec: u64,
+    /// Parts of its tables that are not used as they are, in words.
+    pub(super) notes: Vec<String>,
+}
+
+/// Puts the tables, the fragments and the edits of a track together, whatever its codec is.
+///
+/// # Errors
+/// The part of its tables that is wrong, in words.
+pub(super) fn samples(
+    trak: &[u8],
+    movie: &[u8],
+    is_video: bool,
+    (fragments, defaults): (&[Fragment], Option<&Defaults>),
+    room: &mut Room,
+) -> Result<FilmSamples, String> {
+    let media = child(trak, *b"mdia").ok_or("it has no mdia")?;
+    let stbl = child(media, *b"minf").and_then(|minf| child(minf, *b"stbl"));
+    let stbl = stbl.ok_or("it has no stbl")?;
     let header: Mdhd = decode(media, *b"mdhd")?;
     let timescale = header.timescale;
     if timescale == 0 {
@@ -98,40 +148,19 @@ pub(super) fn track(
             notes.push("the file ends before its last fragment does".to_owned());
         }
     }
-    let largest = table.samples.iter().map(super::Sample::size).max();
-    if let (Codec::Opus { .. }, Some(bytes)) = (&codec, largest)
-        && bytes > MOST_OPUS
-    {
-        return Err(format!(
-            "it has a packet of {bytes} bytes, of {MOST_OPUS} at most"
-        ));
-    }
-    let (bytes, ticks) = (table.bytes, table.ticks);
-    let bits = u128::from(bytes) * 8 * u128::from(timescale);
-    let bits = bits.checked_div(u128::from(ticks)).unwrap_or(0);
-    let place = (trak, movie);
-    let is_open = defaults.is_some();
+    let bits = u128::from(table.bytes) * 8 * u128::from(timescale);
+    let bits = bits.checked_div(u128::from(table.ticks)).unwrap_or(0);
     let edited = edits::apply(
-        place,
+        (trak, movie),
         (table, timescale),
-        codec.is_video(),
-        is_open,
+        is_video,
+        defaults.is_some(),
         super::MOST_SAMPLES,
     )?;
-    notes.extend(edited.note);
-    let matrix = track_header(trak).map(|(_, matrix)| matrix);
-    if codec.is_video() {
-        notes.extend(matrix.and_then(pictures::turned));
-    }
-    Ok(Read {
-        track: Track {
-            codec,
-            clock_rate,
-            bits_per_sec: u64::try_from(bits).unwrap_or(u64::MAX),
-            timescale: edited.timescale,
-            samples: edited.samples,
-            end: edited.end,
-        },
+    notes.extend(edited.note.clone());
+    Ok(FilmSamples {
+        edited,
+        bits_per_sec: u64::try_from(bits).unwrap_or(u64::MAX),
         notes,
     })
 }

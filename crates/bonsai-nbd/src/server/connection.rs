@@ -4,6 +4,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bonsai_tls::Renewable;
+
 use super::batch::Batch;
 use super::budget::{Account, Own};
 use super::failures::Failures;
@@ -21,7 +23,7 @@ pub(super) struct House {
     pub(super) exports: Vec<Arc<Export>>,
     /// Of each export.
     pub(super) failures: Vec<Arc<Failures>>,
-    pub(super) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(super) tls: Option<Arc<Renewable>>,
     pub(super) negotiation: Duration,
     pub(super) rings: bool,
 }
@@ -94,8 +96,8 @@ pub(super) fn negotiate(
                 }
                 send_all(socket.as_fd(), &out)?;
                 out.clear();
-                if let Some(config) = &house.tls {
-                    socket = tls::start(socket, Arc::clone(config), Arc::clone(place))?;
+                if let Some(certificate) = &house.tls {
+                    socket = tls::start(socket, certificate.config(), Arc::clone(place))?;
                     shake.tls_is_there();
                 }
             }

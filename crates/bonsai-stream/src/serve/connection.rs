@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
@@ -13,6 +13,7 @@ use nix::sys::socket::sockopt::SndBuf;
 use rustix::event::epoll::EventFlags;
 
 use super::root::FileId;
+use super::secure::Tls;
 
 /// Bytes of answers that wait to be taken before no more requests are heard; and of samples, where [`Waiting::MOST`]
 /// wait for all viewers.
@@ -41,6 +42,10 @@ pub(super) struct Connection {
     pub(super) peer: SocketAddr,
     pub(super) local: IpAddr,
     pub(super) reader: Reader,
+    /// The number of its TLS handshake, as long as that goes on; nothing else is heard of it meanwhile.
+    pub(super) shakes: Option<u64>,
+    /// TLS of what is read, and of what waits and is sent.
+    tls: Option<Box<Tls>>,
     out: Vec<u8>,
     sent: usize,
     /// Bytes of answers in it, and the end of the last.
@@ -92,6 +97,8 @@ impl Connection {
             peer,
             local,
             reader: Reader::with_most(MOST_REQUEST),
+            shakes: None,
+            tls: None,
             out: Vec::new(),
             sent: 0,
             answers: 0,
@@ -108,15 +115,51 @@ impl Connection {
         })
     }
 
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Came {
+    /// Speaks TLS from now on.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn secure(&mut self, tls: Box<Tls>, now: u64) -> io::Result<()> {
+        (self.shakes, self.tls) = (None, Some(tls));
+        (self.begun, self.asked) = (None, now);
+        self.send(&[], now)
+    }
+
+    pub(super) fn read(&mut self, buffer: &mut [u8], now: u64) -> Came {
         loop {
-            return match self.stream.read(buffer) {
+            let read = match &mut self.tls {
+                Some(tls) => tls.read(&mut self.stream, buffer),
+                None => self.stream.read(buffer),
+            };
+            let answers = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+            if answers && self.send(&[], now).is_err() {
+                return Came::End;
+            }
+            return match read {
                 Ok(0) => Came::End,
                 Ok(read) => Came::Bytes(read),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Came::Nothing,
                 Err(_) => Came::End,
             };
+        }
+    }
+
+    /// True where bytes have been decrypted and not been read, of which the socket tells nothing any more.
+    pub(super) fn has_more(&mut self) -> bool {
+        self.tls.as_mut().is_some_and(|tls| tls.has_more())
+    }
+
+    /// Ends TLS in order, as far as that is taken at once. A handshake that goes on ends by this, too.
+    pub(super) fn farewell(&mut self) {
+        let waits = self.waiting() > 0;
+        match &mut self.tls {
+            Some(tls) if !waits => tls.farewell(&mut self.stream),
+            Some(_) => {}
+            None if self.shakes.is_some() => {
+                let _ = self.stream.shutdown(Shutdown::Both);
+            }
+            None => {}
         }
     }
 
@@ -136,7 +179,7 @@ impl Connection {
 
     /// True while requests are heard, which is as long as answers are taken.
     pub(super) const fn is_heard(&self) -> bool {
-        self.answers <= BACKLOG && self.held.is_none()
+        self.answers <= BACKLOG && self.held.is_none() && self.shakes.is_none()
     }
 
     /// Sends an answer, now or when it is taken.
@@ -169,6 +212,19 @@ impl Connection {
     /// # Errors
     /// The connection is broken.
     pub(super) fn send(&mut self, bytes: &[u8], now: u64) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return self.put(bytes, now);
+        };
+        let sealed = tls.seal(bytes)?;
+        let put = self.put(&sealed, now);
+        if let Some(tls) = &mut self.tls {
+            tls.reuse(sealed);
+        }
+        put
+    }
+
+    /// Sends bytes as they are on the wire, now or when they are taken.
+    fn put(&mut self, bytes: &[u8], now: u64) -> io::Result<()> {
         let mut rest = bytes;
         while self.waiting() == 0 && !rest.is_empty() {
             match self.stream.write(rest) {

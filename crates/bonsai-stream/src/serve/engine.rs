@@ -3,7 +3,7 @@
 mod talk;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, TcpListener};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -19,6 +19,7 @@ use super::connection::{Connection, Waiting};
 use super::house::House;
 use super::loader::Loader;
 use super::root::Root;
+use super::secure::Handshakes;
 use super::send::{Around, Sender, Step};
 use super::stream::Stream;
 use super::{Error, Event, Plan, Summary};
@@ -69,6 +70,11 @@ pub(super) struct Engine<'a> {
     seen_at: u64,
     /// Connections whose request is to be looked at again, as something was read.
     again: Vec<usize>,
+    /// TLS handshakes, where there are any; which connections they are of, by number, the oldest first.
+    handshakes: Option<Handshakes>,
+    shaking: VecDeque<(usize, u64)>,
+    /// Connections with bytes that have come and been decrypted, and are not read.
+    rest: Vec<usize>,
 }
 
 /// Which socket it is.
@@ -78,6 +84,7 @@ enum Of {
     Pair(usize, bool),
     Timer,
     Loader,
+    Handshakes,
 }
 
 impl Of {
@@ -88,6 +95,7 @@ impl Of {
             Self::Pair(index, is_reports) => (2 + u64::from(is_reports), index),
             Self::Timer => (4, 0),
             Self::Loader => (5, 0),
+            Self::Handshakes => (6, 0),
         };
         EventData::new_u64(kind << 48 | index as u64)
     }
@@ -99,6 +107,7 @@ impl Of {
             1 => Self::Connection(index),
             4 => Self::Timer,
             5 => Self::Loader,
+            6 => Self::Handshakes,
             kind => Self::Pair(index, kind == 3),
         }
     }
@@ -136,6 +145,12 @@ impl<'a> Engine<'a> {
             .map_err(|errno| Error::System(errno.into()))?;
         epoll::add(&epoll, root.loader(), Of::Loader.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
+        let handshakes = plan.tls.clone().map(Handshakes::start).transpose();
+        let handshakes = handshakes.map_err(Error::System)?;
+        if let Some(handshakes) = &handshakes {
+            epoll::add(&epoll, handshakes, Of::Handshakes.data(), EventFlags::IN)
+                .map_err(|errno| Error::System(errno.into()))?;
+        }
         super::may_open(plan);
         let timeout = nanos(plan.limits.session);
         let server = Server::new(timeout).guarded(plan.users.clone());
@@ -159,6 +174,9 @@ impl<'a> Engine<'a> {
             accepts_at: 0,
             seen_at: now() + SEEN,
             again: Vec::new(),
+            handshakes,
+            shaking: VecDeque::new(),
+            rest: Vec::new(),
         })
     }
 
@@ -176,7 +194,7 @@ impl<'a> Engine<'a> {
         let mut events = Vec::with_capacity(EVENTS);
         while !stop.load(Ordering::Relaxed) {
             let at = now();
-            let is_more = self.streams(at) | self.ask_again();
+            let is_more = self.streams(at) | self.ask_again() | self.read_on();
             if at >= looks {
                 looks = at + LOOKS;
                 self.look(at);
@@ -348,6 +366,7 @@ impl<'a> Engine<'a> {
             // What is due is looked after next, and the timer is set anew by that.
             Of::Timer => {}
             Of::Loader => self.loaded(),
+            Of::Handshakes => self.shaken(),
         }
     }
 
@@ -390,6 +409,9 @@ impl<'a> Engine<'a> {
             let over = |since: u64, most: u64| at.saturating_sub(since) >= most;
             let has_sessions = self.house.peers[index].is_some_and(|peer| peer.sessions > 0);
             let why = match connection {
+                _ if connection.shakes.is_some() && over(connection.asked, request) => {
+                    "its TLS handshake takes too long"
+                }
                 _ if connection.begun.is_some_and(|begun| over(begun, request)) => {
                     "its request takes too long"
                 }

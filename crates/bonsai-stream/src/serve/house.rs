@@ -330,6 +330,9 @@ impl Host for House<'_> {
         let (peer, lines) = (known.peer, known.lanes.len());
         let refused = |why: &str| Refusal::new(StatusCode::UnsupportedTransport, why);
         let is_offered = match *offer {
+            Offer::Datagrams(..) if self.plan.tls.is_some() => {
+                return Err(refused("over TLS, packets go in the connection"));
+            }
             Offer::Datagrams(..) => known.pipeline.has_datagrams,
             Offer::Interleaved(_) => known.pipeline.has_interleaved,
         };

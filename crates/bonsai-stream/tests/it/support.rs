@@ -104,6 +104,7 @@ pub(crate) fn plan(root: &Path, engine: Engine) -> Plan {
         pipelines: Pipelines::default(),
         lower: Arc::default(),
         users: None,
+        tls: None,
     }
 }
 

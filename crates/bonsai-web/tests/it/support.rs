@@ -56,6 +56,8 @@ impl Server {
         let teller = Arc::clone(&told);
         let plan = Plan {
             users: None,
+            live: Vec::new(),
+            tls: None,
             listen: "127.0.0.1:0".parse().expect("an address"),
             clips: clips.map(PathBuf::from),
             library: library.map(|path| Library::open(path).expect("a library")),
@@ -65,7 +67,7 @@ impl Server {
         };
         let on_event = Arc::new(move |event: &Event<'_>| {
             let line = match event {
-                Event::Listening(_) => return,
+                Event::Listening(_) | Event::Live { .. } => return,
                 Event::Refused { why, .. } => format!("refused: {why}"),
                 Event::CutShort { why, .. } => format!("cut short: {why}"),
             };

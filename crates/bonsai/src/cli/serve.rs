@@ -21,8 +21,8 @@ pub(crate) struct Serve {
     /// The folder with the clips, or a library.
     pub(crate) folder: PathBuf,
 
-    /// Where to listen for RTSP, ADDRESS:PORT; without an address, for this machine alone. At :8554 where
-    /// neither this nor --http is said. A library has no RTSP.
+    /// Where to listen for RTSP, ADDRESS:PORT; without an address, for this machine alone. At :8554, with
+    /// TLS :322, where neither this nor --http is said. A library has no RTSP.
     #[arg(long, value_name = "AT")]
     pub(crate) rtsp: Option<String>,
 
@@ -34,6 +34,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR", requires = "http")]
     pub(crate) library: Option<PathBuf>,
 
+    /// Give a live stream of another server or a camera to all viewers as low-latency HLS, as cam=rtsp://USER:PASSWORD@HOST/PATH
+    /// (rtspu:// for datagrams), or cam=@FILE where FILE has the address. It is asked for once; may be repeated.
+    #[arg(long, value_name = "NAME=URL", requires = "http")]
+    pub(crate) live: Vec<String>,
+
     /// Let pages of this origin (scheme, host and port) read what is served over HTTP (CORS); * is all.
     #[arg(long, value_name = "ORIGIN", requires = "http")]
     pub(crate) allow_origin: Option<String>,
@@ -42,6 +47,15 @@ pub(crate) struct Serve {
     /// them. The password itself is not sent (Digest). It is read again when it changes.
     #[arg(long, value_name = "FILE")]
     pub(crate) users: Option<PathBuf>,
+
+    /// Speak TLS: rtsps:// and https://, and nothing without it. The certificate and those of its
+    /// authorities, in PEM; read again when it is renewed.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
 
     /// How packets are read and sent: classic, one call that reads and one that sends for each; or fast,
     /// one for each picture.
@@ -134,6 +148,7 @@ Examples:
   bonsai serve ~/.local/share/bonsai/davvi
   bonsai serve /srv/video --rtsp 0.0.0.0:8554 --per-address 8
   bonsai serve /srv/video --rtsp 0.0.0.0:8554 --users /etc/bonsai/viewers
+  bonsai serve /srv/video --rtsp 0.0.0.0:322 --http 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
   bonsai serve /srv/video --engine fast --behind refuse
   bonsai serve /srv/video --lower {}-500k.mp4 --lower {}-200k.mp4
   bonsai serve /srv/video --pipeline ways.toml

@@ -2,27 +2,23 @@
 
 use std::sync::Arc;
 
-use bonsai_nbd::server::{ServerConfig, server_tls};
-use bonsai_services::refusal::Refusal;
+use bonsai_tls::{Files, Renewable};
 
 use super::escape::say;
 use crate::cli::DriveServe;
 
-/// The TLS configuration; `None` without certificates.
+/// Certificate and key; `None` without them.
 ///
 /// # Errors
 /// Files that cannot be read, or do not belong together.
-pub(super) fn config(args: &DriveServe) -> anyhow::Result<Option<Arc<ServerConfig>>> {
+pub(super) fn config(args: &DriveServe) -> anyhow::Result<Option<Arc<Renewable>>> {
     let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
         return Ok(None);
     };
-    let tls = server_tls(certificate, key, args.tls_client_ca.as_deref());
-    let tls = tls.map_err(|error| Refusal::input(error.to_string()))?;
-    if tls.exposed_key {
-        say!(
-            "bonsai: {}: every user of this machine can read this key: chmod o= keeps them from it",
-            key.display()
-        );
-    }
-    Ok(Some(tls.config))
+    let files = Files {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        client_authorities: args.tls_client_ca.clone(),
+    };
+    crate::tls::open(files, |text| say!("{text}")).map(Some)
 }

@@ -10,7 +10,7 @@ mod outside;
 mod powercut;
 mod refused;
 mod server;
-mod tls;
+pub(crate) mod tls;
 mod vanish;
 
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};

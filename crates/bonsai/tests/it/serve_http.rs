@@ -58,7 +58,7 @@ impl Server {
         (server, at)
     }
 
-    fn end(mut self, name: &str) -> Said {
+    pub(crate) fn end(mut self, name: &str) -> Said {
         let child = self.child.take().expect("it runs");
         signal(child.id(), name);
         let said = child.wait_with_output().expect("ended").into();
@@ -85,7 +85,7 @@ fn of<'a>(addresses: &'a [String], scheme: &str) -> &'a str {
 }
 
 /// What a GET is answered with: the status, and the body.
-fn get(address: &str, path: &str) -> (u16, Vec<u8>) {
+pub(crate) fn get(address: &str, path: &str) -> (u16, Vec<u8>) {
     let host = address.trim_start_matches("http://").trim_end_matches('/');
     let at: SocketAddr = host.parse().expect("an address");
     let mut stream = TcpStream::connect_timeout(&at, PATIENCE).expect("a connection");

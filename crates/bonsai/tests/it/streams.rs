@@ -3,6 +3,7 @@
 mod beside;
 mod films;
 mod hiccups;
+mod memory;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, UdpSocket};

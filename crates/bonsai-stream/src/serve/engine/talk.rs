@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::task::Poll;
 
 use bonsai_media::rtcp;
@@ -12,6 +12,7 @@ use rustix::event::epoll::{self, EventFlags};
 
 use super::super::connection::{Came, Connection};
 use super::super::house::{House, Peer};
+use super::super::secure;
 use super::super::stream::Stream;
 use super::super::{Event, network, plain};
 use super::{EVENTS, EXHAUSTED, Engine, Of, unix};
@@ -68,15 +69,17 @@ impl Engine<'_> {
         }
         let index = self.free.pop().unwrap_or(self.connections.len());
         let waiting = self.waiting.clone();
-        let connection = Connection::new(stream, peer, waiting, now()).and_then(|connection| {
-            epoll::add(
-                &self.epoll,
-                &connection,
-                Of::Connection(index).data(),
-                EventFlags::IN,
-            )?;
-            Ok(connection)
-        });
+        let connection =
+            Connection::new(stream, peer, waiting, now()).and_then(|mut connection| {
+                match &mut self.handshakes {
+                    // Events of it are the other thread's as long as its handshake goes on.
+                    Some(handshakes) => {
+                        connection.shakes = Some(handshakes.begin(&connection.stream)?);
+                    }
+                    None => wait_for(&self.epoll, index, &connection)?,
+                }
+                Ok(connection)
+            });
         if index == self.connections.len() {
             self.connections.push(None);
             self.house.peers.push(None);
@@ -88,18 +91,82 @@ impl Engine<'_> {
                     local: connection.local,
                     sessions: 0,
                 });
+                let shakes = connection.shakes;
                 self.connections[index] = Some(connection);
                 *self.places.entry(from).or_default() += 1;
+                self.shaking.extend(shakes.map(|number| (index, number)));
+                self.make_room();
             }
             Err(_) => self.free.push(index),
         }
     }
 
     fn turn_away(&mut self, mut stream: &TcpStream, peer: SocketAddr, why: &str) {
-        // Whoever does not take it at once hears nothing.
-        let _ = stream.set_nonblocking(true);
-        let _ = stream.write(FULL);
+        // Whoever does not take it at once hears nothing; nor does TLS, whose handshake would cost a place.
+        if self.handshakes.is_none() {
+            let _ = stream.set_nonblocking(true);
+            let _ = stream.write(FULL);
+        }
         self.refuse(peer, why);
+    }
+
+    /// Ends the oldest handshake where there are more than may be: strangers who begin them and say no more keep others
+    /// out no longer than that.
+    fn make_room(&mut self) {
+        if self.shaking.len() <= secure::MOST {
+            return;
+        }
+        let Some((index, _)) = self.shaking.pop_front() else {
+            return;
+        };
+        if let Some(Some(connection)) = self.connections.get(index) {
+            self.refuse(connection.peer, "its TLS handshake makes room for others");
+        }
+        self.close(index);
+    }
+
+    /// Handshakes are over.
+    pub(super) fn shaken(&mut self) {
+        let Some(handshakes) = &self.handshakes else {
+            return;
+        };
+        for shaken in handshakes.take() {
+            // Its connection may have gone meanwhile.
+            let is_it = |(_, number): &(usize, u64)| *number == shaken.number;
+            let Some(at) = self.shaking.iter().position(is_it) else {
+                continue;
+            };
+            let Some((index, _)) = self.shaking.remove(at) else {
+                continue;
+            };
+            let Some(Some(connection)) = self.connections.get_mut(index) else {
+                continue;
+            };
+            let peer = connection.peer;
+            let began = shaken.tls.map(|tls| {
+                wait_for(&self.epoll, index, connection)?;
+                connection.secure(tls, now())
+            });
+            match began {
+                // The first request may have come with the end of the handshake.
+                Ok(Ok(())) => self.talk(index, false),
+                Ok(Err(_)) => self.close(index),
+                Err(why) => {
+                    if let Some(why) = why {
+                        self.refuse(peer, &why);
+                    }
+                    self.close(index);
+                }
+            }
+        }
+    }
+
+    /// Reads what has been decrypted already; whether there is more.
+    pub(super) fn read_on(&mut self) -> bool {
+        for index in std::mem::take(&mut self.rest) {
+            self.talk(index, false);
+        }
+        !self.rest.is_empty()
     }
 
     pub(super) fn refuse(&mut self, peer: SocketAddr, why: &str) {
@@ -170,7 +237,7 @@ impl Engine<'_> {
             if !connection.is_heard() {
                 break;
             }
-            match connection.read(&mut self.buffer[..4096]) {
+            match connection.read(&mut self.buffer[..4096], at) {
                 Came::Nothing => break,
                 Came::End => return self.close(index),
                 Came::Bytes(read) => {
@@ -271,6 +338,9 @@ impl Engine<'_> {
         let Some(Some(connection)) = self.connections.get_mut(index) else {
             return;
         };
+        if connection.is_heard() && connection.has_more() && !self.rest.contains(&index) {
+            self.rest.push(index);
+        }
         let waiting = connection.waiting();
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::OUT, waiting > 0);
@@ -289,9 +359,11 @@ impl Engine<'_> {
     pub(super) fn close(&mut self, index: usize) {
         // Its socket is forgotten when it is closed.
         let connection = self.connections.get_mut(index).and_then(Option::take);
-        let Some(connection) = connection else {
+        let Some(mut connection) = connection else {
             return;
         };
+        connection.farewell();
+        self.shaking.retain(|(of, _)| *of != index);
         let from = network(connection.peer.ip());
         if let Some(count) = self.places.get_mut(&from) {
             *count -= 1;
@@ -333,6 +405,13 @@ impl Engine<'_> {
             }
         }
     }
+}
+
+/// Waits for what a connection says from now on.
+fn wait_for(epoll: &OwnedFd, index: usize, connection: &Connection) -> io::Result<()> {
+    let of = Of::Connection(index).data();
+    epoll::add(epoll, connection, of, connection.waits)?;
+    Ok(())
 }
 
 /// Takes a viewer's report in, of the streams that are of whoever sent it; of whose session it is.

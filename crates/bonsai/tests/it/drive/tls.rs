@@ -9,7 +9,7 @@ use crate::support::{PATIENCE, Place, skip};
 
 /// A certificate for this machine's own name, its key, and a folder as libnbd wants it; `None`, and the reason in the log, where
 /// there can be none.
-fn certificate(test: &str, place: &Place) -> Option<[String; 3]> {
+pub(crate) fn certificate(test: &str, place: &Place) -> Option<[String; 3]> {
     let folder = place.path().join("pki");
     std::fs::create_dir(&folder).expect("a folder");
     let [cert, key] = ["ca-cert.pem", "key.pem"].map(|name| folder.join(name));

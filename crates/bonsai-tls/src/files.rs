@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject as _;
@@ -47,27 +48,65 @@ pub enum TlsError {
     },
 }
 
+impl TlsError {
+    /// A key whose file has permissions that are too wide; `right` would do.
+    #[must_use]
+    pub fn key_mode(files: &Files, tls: &ServerTls, right: u32) -> Self {
+        let mode = tls.key_mode;
+        let why = format!("mode {mode:03o}, by which others can read it: chmod {right:03o}");
+        pem(&files.key, why)
+    }
+}
+
+/// Files in PEM.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// A chain of certificates, that of the server first.
+    pub certificate: PathBuf,
+    /// The key of the first.
+    pub key: PathBuf,
+    /// Authorities that a client's certificate has to come from; without them, every client is let in.
+    pub client_authorities: Option<PathBuf>,
+}
+
 /// TLS of a server.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     /// For rustls.
     pub config: Arc<ServerConfig>,
-    /// Whether every user of this machine can read the key.
-    pub exposed_key: bool,
+    /// Permissions of the key's file.
+    pub key_mode: u32,
 }
 
-/// From files in PEM: a chain of certificates, its key, and the authorities that a client's certificate has to come from.
-/// Without the last, every client is let in.
-///
-/// # Errors
-/// [`TlsError`].
-pub fn server_tls(
+impl ServerTls {
+    /// Whether every user of this machine can read the key.
+    #[must_use]
+    pub const fn exposed_key(&self) -> bool {
+        self.key_mode & 0o004 != 0
+    }
+}
+
+impl Files {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file that cannot be used, or a key of another certificate.
+    pub fn read(&self) -> Result<ServerTls, TlsError> {
+        server_tls(
+            &self.certificate,
+            &self.key,
+            self.client_authorities.as_deref(),
+        )
+    }
+}
+
+fn server_tls(
     certificate: &Path,
     key: &Path,
     client_authorities: Option<&Path>,
 ) -> Result<ServerTls, TlsError> {
     let chain = certificates(certificate)?;
-    let (secret, exposed_key) = private_key(key)?;
+    let (secret, key_mode) = private_key(key)?;
     let rustls = |path: &Path| {
         let path = path.to_owned();
         |source| TlsError::Rustls { path, source }
@@ -100,7 +139,7 @@ pub fn server_tls(
         })?;
     Ok(ServerTls {
         config: Arc::new(config),
-        exposed_key,
+        key_mode,
     })
 }
 
@@ -122,11 +161,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(found)
 }
 
-/// A key, and whether every user can read it.
-fn private_key(path: &Path) -> Result<(PrivateKeyDer<'static>, bool), TlsError> {
-    let (text, exposed) = read(path).map_err(|why| pem(path, why))?;
+/// A key, and the permissions of its file.
+fn private_key(path: &Path) -> Result<(PrivateKeyDer<'static>, u32), TlsError> {
+    let (text, mode) = read(path).map_err(|why| pem(path, why))?;
     if let Ok(key) = PrivateKeyDer::from_pem_slice(&text) {
-        return Ok((key, exposed));
+        return Ok((key, mode));
     }
     let has = |words: &[u8]| text.windows(words.len()).any(|window| window == words);
     let why = if has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED") {
@@ -139,8 +178,8 @@ fn private_key(path: &Path) -> Result<(PrivateKeyDer<'static>, bool), TlsError> 
     Err(pem(path, why))
 }
 
-/// All of a regular file, and whether every user can read it.
-fn read(path: &Path) -> Result<(Vec<u8>, bool), String> {
+/// All of a regular file, and its permissions.
+fn read(path: &Path) -> Result<(Vec<u8>, u32), String> {
     // The kind is known before anything is opened that opening has an effect on, and checked again on the descriptor.
     let is_file = |meta: &std::fs::Metadata| match meta.is_file() {
         true => Ok(()),
@@ -150,7 +189,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, bool), String> {
     is_file(&std::fs::metadata(path).map_err(said)?)?;
     let file = File::options()
         .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
         .open(path)
         .map_err(said)?;
     let meta = file.metadata().map_err(said)?;
@@ -165,5 +204,5 @@ fn read(path: &Path) -> Result<(Vec<u8>, bool), String> {
     file.take(MOST_BYTES)
         .read_to_end(&mut bytes)
         .map_err(said)?;
-    Ok((bytes, meta.mode() & 0o004 != 0))
+    Ok((bytes, meta.mode() & 0o777))
 }

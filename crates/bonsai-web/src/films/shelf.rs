@@ -1,0 +1,167 @@
+//! Films whose tables have been read, as many as fit.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::http::StatusCode;
+use bonsai_media::hls::{Film, text};
+use bonsai_stream::folder::{Opened, Stamp};
+use bonsai_stream::tables::{self, TablesError};
+use tokio::sync::Semaphore;
+
+use crate::answer::Refused;
+
+/// Bytes of tables that are kept. Those of a film of two hours take 12 MB.
+const KEPT: usize = 256 << 20;
+
+/// What each film counts for at the least.
+const EACH: usize = 64 << 10;
+
+/// Films whose tables are read at a time.
+const AT_A_TIME: usize = 2;
+
+/// Bytes of a sample of subtitles at most.
+const MOST_CUE: u32 = 64 << 10;
+
+/// A film, and the file that it is in.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) film: Film,
+    pub(super) opened: Opened,
+}
+
+impl Known {
+    fn bytes(&self) -> usize {
+        self.film.memory().max(EACH)
+    }
+
+    /// Whether its file is still as it was.
+    pub(super) fn is_the_same(&self) -> io::Result<()> {
+        match Stamp::of(&self.opened.file)? == self.opened.stamp {
+            true => Ok(()),
+            false => Err(io::Error::other("the file has changed")),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    films: HashMap<String, (Arc<Known>, u64)>,
+    bytes: usize,
+    uses: u64,
+}
+
+/// The shelf.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    kept: Mutex<Kept>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self {
+            kept: Mutex::default(),
+            places: Arc::new(Semaphore::new(AT_A_TIME)),
+        }
+    }
+}
+
+impl Shelf {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A film whose tables have been read of the file as it is now.
+    fn found(&self, path: &str, stamp: Stamp) -> Option<Arc<Known>> {
+        let mut kept = self.kept();
+        kept.uses += 1;
+        let uses = kept.uses;
+        let (known, used) = kept.films.get_mut(path)?;
+        (known.opened.stamp == stamp).then(|| {
+            *used = uses;
+            Arc::clone(known)
+        })
+    }
+
+    /// The film in a file that was opened just now.
+    ///
+    /// # Errors
+    /// It is none, or cannot be read.
+    pub(super) async fn get(&self, path: &str, opened: Opened) -> Result<Arc<Known>, Refused> {
+        if let Some(known) = self.found(path, opened.stamp) {
+            return Ok(known);
+        }
+        let broken =
+            |error: &dyn ToString| Refused::broken("the file cannot be read", &error.to_string());
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(|error| broken(&error))?;
+        // Another request may have had it read meanwhile.
+        if let Some(known) = self.found(path, opened.stamp) {
+            return Ok(known);
+        }
+        let work = move || {
+            let read = read(opened);
+            drop(place);
+            read
+        };
+        let read = tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|error| broken(&error))?;
+        let known = Arc::new(read.map_err(|error| match error {
+            TablesError::Clip(why) => {
+                Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why.to_string())
+            }
+            TablesError::Disk(error) => broken(&error),
+        })?);
+        self.keep(path, &known);
+        Ok(known)
+    }
+
+    fn keep(&self, path: &str, known: &Arc<Known>) {
+        let mut kept = self.kept();
+        kept.uses += 1;
+        let uses = kept.uses;
+        kept.bytes += known.bytes();
+        let before = kept
+            .films
+            .insert(path.to_owned(), (Arc::clone(known), uses));
+        kept.bytes -= before.map_or(0, |(before, _)| before.bytes());
+        while kept.bytes > KEPT && kept.films.len() > 1 {
+            let oldest = kept.films.iter().min_by_key(|(_, (_, used))| *used);
+            let Some(oldest) = oldest.map(|(path, _)| path.clone()) else {
+                break;
+            };
+            let gone = kept.films.remove(&oldest);
+            kept.bytes -= gone.map_or(0, |(gone, _)| gone.bytes());
+        }
+    }
+}
+
+fn read(opened: Opened) -> Result<Known, TablesError> {
+    let tables = tables::read(&opened)?;
+    let film = Film::read(&tables.movie, &tables.fragments, opened.stamp.bytes)?;
+    let known = Known { film, opened };
+    known.is_the_same()?;
+    Ok(known)
+}
+
+/// The subtitles of a track as cues of WebVTT; `None` where it is no track of subtitles.
+///
+/// # Errors
+/// They cannot be read.
+pub(super) fn cues(known: &Known, track: usize) -> io::Result<Option<String>> {
+    let Some((codec, cues)) = known.film.cues(track) else {
+        return Ok(None);
+    };
+    let mut all = String::new();
+    for cue in cues.iter().filter(|cue| cue.bytes <= MOST_CUE) {
+        let mut sample = vec![0; usize::try_from(cue.bytes).unwrap_or(0)];
+        known.opened.file.read_exact_at(&mut sample, cue.offset)?;
+        all += &text::cue(codec, &sample, (cue.begins_ms, cue.ends_ms));
+    }
+    known.is_the_same()?;
+    Ok(Some(all))
+}
