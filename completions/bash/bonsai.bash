@@ -3648,7 +3648,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__serve)
-            opts="-h --rtsp --http --library --allow-origin --users --tls-cert --tls-key --engine --behind --lower --late --sessions --per-address --timeout --ports --handler --pipeline --report --verbose --json --help"
+            opts="-h --rtsp --http --library --live --allow-origin --users --tls-cert --tls-key --engine --behind --lower --late --sessions --per-address --timeout --ports --handler --pipeline --report --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3663,6 +3663,10 @@ _bonsai() {
                     return 0
                     ;;
                 --library)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --live)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -19,7 +19,7 @@ mod codec;
 mod describe;
 mod edits;
 mod fragments;
-mod samples;
+pub(crate) mod samples;
 #[cfg(test)]
 pub(crate) mod sketch;
 pub mod stored;

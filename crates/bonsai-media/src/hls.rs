@@ -17,6 +17,7 @@
 mod boxes;
 mod codecs;
 mod lists;
+pub mod live;
 pub use self::lists::Beside;
 #[cfg(test)]
 mod tests;
@@ -160,7 +161,7 @@ impl Film {
     #[must_use]
     pub fn header(&self, track: usize) -> Option<Vec<u8>> {
         let track = self.tracks.get(track)?;
-        (!track.parts.is_empty()).then(|| boxes::header(&track.stored))
+        (!track.parts.is_empty()).then(|| boxes::header(&[&track.stored]))
     }
 
     /// A segment of a track; `None` where there is none.
@@ -175,7 +176,12 @@ impl Film {
             Sample::decoded,
         );
         let sequence = u32::try_from(number + 1).unwrap_or(u32::MAX);
-        let head = boxes::head(samples, sequence, shift, next)?;
+        let run = boxes::Run {
+            samples,
+            shift,
+            next,
+        };
+        let head = boxes::head(&[run], sequence)?;
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for sample in samples {
             let bytes = u64::from(sample.size());

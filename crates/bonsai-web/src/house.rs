@@ -87,6 +87,16 @@ impl House {
         (self.on_event)(&Event::Refused { peer, why });
     }
 
+    /// Bytes of media were sent.
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.tally.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Something happened to a live stream.
+    pub(crate) fn live(&self, name: &str, what: &str) {
+        (self.on_event)(&Event::Live { name, what });
+    }
+
     pub(crate) fn cut_short(&self, peer: SocketAddr, why: &str) {
         self.tally.cut_short.fetch_add(1, Ordering::Relaxed);
         (self.on_event)(&Event::CutShort { peer, why });

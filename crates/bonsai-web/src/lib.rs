@@ -6,6 +6,7 @@
 //!   GET /clip.mp4                  a clip of the folder, with ranges and ETags
 //!   GET /clips                     all of them, as JSON; /clips.html, for people
 //!   GET /-/hls/clip.mp4/master.m3u8 the clip as HLS: see `films`
+//!   GET /-/live/NAME/master.m3u8   a live stream of another server: see `live`
 //!   GET /media/match-1/master.m3u8 what is in a library, and what can be asked of it: see `library`
 //! ```
 //! One thread waits for connections; files and SQLite are read on others, through the C library, as whoever
@@ -32,6 +33,7 @@ mod films;
 pub mod fuzz;
 mod house;
 mod library;
+mod live;
 mod pace;
 mod page;
 mod places;
@@ -56,7 +58,9 @@ use bonsai_tls::Renewable;
 use serde::Serialize;
 
 use crate::house::House;
+use crate::live::Channel;
 
+pub use crate::live::{Source, SourceError};
 pub use crate::proxy::ProxyPlan;
 
 /// Connections that wait to be let in.
@@ -104,6 +108,8 @@ pub struct Plan {
     pub clips: Option<PathBuf>,
     /// The library.
     pub library: Option<Library>,
+    /// Live streams that are asked for elsewhere.
+    pub live: Vec<Source>,
     /// The rate that it shares with streams, which go first: files of clips and videos are read at what these
     /// leave of it. Without one, as fast as they are taken.
     pub beside: Option<Arc<Allotted>>,
@@ -153,6 +159,13 @@ pub enum Event<'a> {
         /// What, why, and the number of the answer where there was one.
         why: &'a str,
     },
+    /// A live stream has begun, or is gone.
+    Live {
+        /// Its name.
+        name: &'a str,
+        /// What has happened, with the source.
+        what: &'a str,
+    },
     /// An answer ended before its end.
     CutShort {
         /// To whom.
@@ -191,6 +204,7 @@ pub struct Site {
     house: Arc<House>,
     router: Router,
     tls: Option<Arc<Renewable>>,
+    channels: Vec<Arc<Channel>>,
 }
 
 impl fmt::Debug for Site {
@@ -225,6 +239,8 @@ impl Site {
         };
         let shared = (plan.limits, plan.beside, (plan.origin, plan.users));
         let tls = plan.tls;
+        let channels = plan.live.into_iter().map(Channel::new).map(Arc::new);
+        let channels: Vec<Arc<Channel>> = channels.collect();
         let site = Self::of(plan.listen, shared, on_event, |house| {
             let has_library = library.is_some();
             let mut router = page::router(has_library);
@@ -238,9 +254,13 @@ impl Site {
             if let Some(folder) = films {
                 router = router.merge(films::router(folder, house));
             }
-            router
+            router.merge(live::router(channels.clone(), house))
         })?;
-        Ok(Self { tls, ..site })
+        Ok(Self {
+            tls,
+            channels,
+            ..site
+        })
     }
 
     /// Listens there, with these ways.
@@ -271,6 +291,7 @@ impl Site {
             house,
             router,
             tls: None,
+            channels: Vec::new(),
         })
     }
 
@@ -293,12 +314,11 @@ impl Site {
         let began = Instant::now();
         let house = Arc::clone(&self.house);
         let farewell = house.limits.farewell;
-        let served = runtime.block_on(door::serve(
-            (self.listener, self.tls),
-            self.router,
-            self.house,
-            stop,
-        ));
+        let served = runtime.block_on(async {
+            live::start(&self.channels, &self.house);
+            let listens = (self.listener, self.tls);
+            door::serve(listens, self.router, self.house, stop).await
+        });
         // Whoever still waits for a disk is not waited for.
         runtime.shutdown_timeout(farewell);
         served.map_err(Error::System)?;

@@ -17,6 +17,7 @@ const NAME = "deep/a <b>&?#ø.mp4";
 let folder;
 let browser;
 let server;
+let source;
 let origin;
 
 before(async () => {
@@ -35,11 +36,25 @@ before(async () => {
     { encoding: "utf8" },
   );
   assert.equal(status, 0, stderr);
+  const camera = ["-c:v", "libx264", "-preset", "ultrafast", "-bf", "0", "-g", "25", "-c:a", "aac"];
+  const made = spawnSync("ffmpeg", [
+    ...["-v", "error", "-f", "lavfi", "-i", pictures, "-f", "lavfi", "-i", "sine=440:sample_rate=48000", "-t", "90"],
+    ...camera,
+    path.join(folder, "deep/camera.mp4"),
+  ]);
+  assert.equal(made.status, 0);
   await writeFile(path.join(folder, "deep/a <b>&?#ø.en.srt"), "1\n00:00:00,000 --> 00:00:20,000\nSaid <i>so</i>\n");
-  server = spawn(BONSAI, ["serve", folder, "--http", ":0", "--rtsp", ":0"], { stdio: ["ignore", "pipe", "pipe"] });
-  server.told = "";
-  server.stderr.on("data", (data) => (server.told += data));
-  origin = (await until(() => /http:\/\/127\.0\.0\.1:\d+\//.exec(server.told), "the server listens"))[0];
+  const serve = (...args) => {
+    const server = spawn(BONSAI, ["serve", folder, ...args], { stdio: ["ignore", "pipe", "pipe"] });
+    server.told = "";
+    server.stderr.on("data", (data) => (server.told += data));
+    return server;
+  };
+  const told = (of, pattern) => until(() => pattern.exec(of.told)?.[0], "the server listens");
+  source = serve("--rtsp", ":0");
+  const rtsp = await told(source, /rtsp:\/\/127\.0\.0\.1:\d+\//);
+  server = serve("--http", ":0", "--live", `cam=${rtsp}${encodeURIComponent(NAME.split("/")[0])}/camera.mp4`);
+  origin = await told(server, /http:\/\/127\.0\.0\.1:\d+\//);
   browser = await chromium.launch({
     executablePath: process.env.BONSAI_CHROMIUM,
     args: process.getuid() === 0 ? ["--no-sandbox"] : [],
@@ -48,9 +63,10 @@ before(async () => {
 
 after(async () => {
   await browser?.close().catch(() => {});
-  if (server && server.exitCode === null) {
-    server.kill("SIGKILL");
-    await once(server, "exit");
+  for (const one of [server, source]) {
+    if (!one || one.exitCode !== null) continue;
+    one.kill("SIGKILL");
+    await once(one, "exit");
   }
   if (folder) await rm(folder, { recursive: true, force: true });
 });
@@ -71,7 +87,7 @@ test("a film is chosen from the list and plays, goes on where it is told to, and
   if (why()) return t.skip(why());
   const page = await open();
   await page.goto(origin);
-  const picture = page.locator("video[data-film]");
+  const picture = page.getByRole("row", { name: NAME }).locator("video[data-film]");
   await until(() => picture.evaluate((video) => video.videoWidth === 320 && video.currentTime > 4), "the picture of the film");
   await page.getByRole("link", { name: NAME }).click();
   await page.waitForFunction(() => document.getElementById("video").videoWidth === 320);
@@ -108,6 +124,23 @@ test("a film that is not there, or is none, is said to be", async (t) => {
   await until(async () => (await page.locator("#said").textContent()).includes("404"), "the reason");
   await page.goto(`${origin}-/watch.html`);
   await until(async () => (await page.locator("#said").textContent()) === "The address names no film.", "the reason");
+});
+
+test("a live stream plays, close behind its source", async (t) => {
+  if (why()) return t.skip(why());
+  const page = await open();
+  await page.goto(`${origin}-/watch.html?live=cam`);
+  await page.waitForFunction(() => document.getElementById("video").videoWidth === 320);
+  await page.locator("#video").evaluate((video) => {
+    video.muted = true;
+    return video.play();
+  });
+  const from = await time(page);
+  await until(async () => (await time(page)) > from + 3, "it plays on");
+  const behind = await page.locator("#video").evaluate((video) => video.seekable.end(video.seekable.length - 1) - video.currentTime);
+  assert.ok(behind < 15, `${behind} s`);
+  assert.equal(await page.locator("#file").isVisible(), false);
+  assert.deepEqual(page.complaints, []);
 });
 
 test("the list fits a phone", async (t) => {

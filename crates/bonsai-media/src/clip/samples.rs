@@ -22,7 +22,7 @@ pub struct Sample {
 }
 
 /// The most bytes of a sample, which is read as a whole: a picture of 8K that is not predicted has fewer.
-pub(super) const LARGEST: u32 = 16 << 20;
+pub(crate) const LARGEST: u32 = 16 << 20;
 
 /// The highest bit of a size.
 const SYNC: u32 = 1 << 31;
@@ -53,7 +53,7 @@ impl Sample {
     }
 
     /// A sample of the file's tables; decoding can begin with it where `is_sync`.
-    pub(super) const fn new(offset: u64, size: u32, is_sync: bool, times: (i64, i32)) -> Self {
+    pub(crate) const fn new(offset: u64, size: u32, is_sync: bool, times: (i64, i32)) -> Self {
         Self {
             offset,
             decoded: times.0,

@@ -13,9 +13,6 @@ use crate::clip::stored::{Media, Stored};
 
 use super::codecs;
 
-/// The number of the only track in a playlist's files.
-const TRACK: u32 = 1;
-
 /// Flags of samples (8.8.3.1): decoding can begin with it and nothing else is needed for it; or it can not.
 const KEY: u32 = 2 << 24;
 const OTHER: u32 = 1 << 24 | 1 << 16;
@@ -42,8 +39,13 @@ fn made(of: &impl Encode) -> Vec<u8> {
     }
 }
 
-/// The header of a track: a file without samples that says that fragments follow.
-pub(super) fn header(track: &Stored) -> Vec<u8> {
+/// Tracks with their numbers in a file.
+fn numbered<T>(tracks: impl IntoIterator<Item = T>) -> impl Iterator<Item = (u32, T)> {
+    (1..).zip(tracks)
+}
+
+/// The header of tracks: a file without samples that says that fragments follow.
+pub(super) fn header(tracks: &[&Stored]) -> Vec<u8> {
     let four = |kind: &[u8; 4]| FourCC::new(kind);
     let beginning = made(&Ftyp {
         major_brand: four(b"iso6"),
@@ -58,29 +60,38 @@ pub(super) fn header(track: &Stored) -> Vec<u8> {
         rate: 1.into(),
         volume: 1.into(),
         matrix: mp4_atom::Matrix::default(),
-        next_track_id: TRACK + 1,
+        next_track_id: u32::try_from(tracks.len() + 1).unwrap_or(u32::MAX),
     });
-    let extends = boxed(
-        b"mvex",
-        &[&made(&Trex {
-            track_id: TRACK,
+    let (mut traks, mut defaults) = (Vec::new(), Vec::new());
+    for (track_id, track) in numbered(tracks) {
+        let header = track_header(track_id, track);
+        traks.extend(boxed(b"trak", &[&header, &media(track)]));
+        defaults.extend(made(&Trex {
+            track_id,
             default_sample_description_index: 1,
             default_sample_duration: 0,
             default_sample_size: 0,
             default_sample_flags: 0,
-        })],
-    );
-    let trak = boxed(b"trak", &[&track_header(track), &media(track)]);
-    let movie = boxed(b"moov", &[&movie, &trak, &extends]);
+        }));
+    }
+    let extends = boxed(b"mvex", &[&defaults]);
+    let movie = boxed(b"moov", &[&movie, &traks, &extends]);
     [beginning, movie].concat()
 }
 
 /// The track's header with its size and matrix, and a number and a length that are right here.
-fn track_header(track: &Stored) -> Vec<u8> {
+fn track_header(track_id: u32, track: &Stored) -> Vec<u8> {
     let read = boxed(b"tkhd", &[&track.header]);
-    let read = Tkhd::decode(&mut &read[..]).unwrap_or_default();
+    let read = Tkhd::decode(&mut &read[..]).unwrap_or_else(|_| {
+        let (width, height) = codecs::size(track).unwrap_or_default();
+        Tkhd {
+            width: width.into(),
+            height: height.into(),
+            ..Tkhd::default()
+        }
+    });
     made(&Tkhd {
-        track_id: TRACK,
+        track_id,
         duration: 0,
         alternate_group: 0,
         enabled: true,
@@ -128,32 +139,42 @@ fn media(track: &Stored) -> Vec<u8> {
     boxed(b"mdia", &[&header, &handler, &information])
 }
 
-/// What goes before the samples of a segment, which is the one of that number; `None` where times or sizes fit in no box.
-/// `shift` is added to all times, and the last sample is decoded until `next`.
-pub(super) fn head(samples: &[Sample], sequence: u32, shift: i64, next: i64) -> Option<Vec<u8>> {
-    let begins = samples.first()?.decoded() + shift;
-    let until = samples.iter().skip(1).map(Sample::decoded).chain([next]);
-    let entry = |(sample, until): (&Sample, i64)| {
-        let lasts = u32::try_from((until - sample.decoded()).max(0)).ok()?;
-        Some(TrunEntry {
-            duration: Some(lasts),
-            size: Some(sample.size()),
-            flags: Some(if sample.is_sync() { KEY } else { OTHER }),
-            cts: Some(sample.shown() - sample.decoded()),
-        })
-    };
-    let entries: Vec<TrunEntry> = samples
-        .iter()
-        .zip(until)
-        .map(entry)
-        .collect::<Option<_>>()?;
-    let mut moof = Moof {
-        mfhd: Mfhd {
-            sequence_number: sequence,
-        },
-        traf: vec![Traf {
+/// The samples of a track in a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run<'a> {
+    pub(super) samples: &'a [Sample],
+    /// Added to all times.
+    pub(super) shift: i64,
+    /// When the sample behind the last is decoded.
+    pub(super) next: i64,
+}
+
+impl Run<'_> {
+    fn bytes(&self) -> u64 {
+        self.samples.iter().map(|of| u64::from(of.size())).sum()
+    }
+
+    fn traf(&self, track_id: u32) -> Option<Traf> {
+        let until = self
+            .samples
+            .iter()
+            .skip(1)
+            .map(Sample::decoded)
+            .chain([self.next]);
+        let entry = |(sample, until): (&Sample, i64)| {
+            Some(TrunEntry {
+                duration: Some(u32::try_from((until - sample.decoded()).max(0)).ok()?),
+                size: Some(sample.size()),
+                flags: Some(if sample.is_sync() { KEY } else { OTHER }),
+                cts: Some(sample.shown() - sample.decoded()),
+            })
+        };
+        let entries = self.samples.iter().zip(until).map(entry);
+        let entries: Vec<TrunEntry> = entries.collect::<Option<_>>()?;
+        let begins = self.samples.first()?.decoded() + self.shift;
+        Some(Traf {
             tfhd: Tfhd {
-                track_id: TRACK,
+                track_id,
                 default_base_is_moof: true,
                 ..Tfhd::default()
             },
@@ -165,9 +186,22 @@ pub(super) fn head(samples: &[Sample], sequence: u32, shift: i64, next: i64) -> 
                 samples: entries.into(),
             }],
             ..Traf::default()
-        }],
+        })
+    }
+}
+
+/// The part of a segment before its samples, which is the one of that number: those of the first track, then those of the
+/// next. A track without samples is left out; `None` where times or sizes fit in no box.
+pub(super) fn head(runs: &[Run<'_>], sequence: u32) -> Option<Vec<u8>> {
+    let full = || numbered(runs).filter(|(_, run)| !run.samples.is_empty());
+    let traf = full().map(|(track_id, run)| run.traf(track_id));
+    let mut moof = Moof {
+        mfhd: Mfhd {
+            sequence_number: sequence,
+        },
+        traf: traf.collect::<Option<_>>()?,
     };
-    let data: u64 = samples.iter().map(|of| u64::from(of.size())).sum();
+    let data: u64 = runs.iter().map(Run::bytes).sum();
     let data_head = match u32::try_from(data + 8) {
         Ok(size) => [&size.to_be_bytes()[..], b"mdat"].concat(),
         Err(_) => [
@@ -177,9 +211,13 @@ pub(super) fn head(samples: &[Sample], sequence: u32, shift: i64, next: i64) -> 
         ]
         .concat(),
     };
-    // How long the head is does not change with what it says of that.
+    // The length of the head does not change with what it says of that.
     let size = made(&moof).len() + data_head.len();
-    moof.traf[0].trun[0].data_offset = Some(i32::try_from(size).ok()?);
+    let mut offset = u64::try_from(size).ok()?;
+    for (traf, (_, run)) in moof.traf.iter_mut().zip(full()) {
+        traf.trun[0].data_offset = Some(i32::try_from(offset).ok()?);
+        offset += run.bytes();
+    }
     let mut head = Vec::with_capacity(size);
     moof.encode(&mut head).ok()?;
     head.extend_from_slice(&data_head);

@@ -1,11 +1,16 @@
-// The page of one film: HLS that the server cuts from the file, or the file itself where the browser plays no HLS.
+// The page of one film or live stream: HLS that the server makes of it, or the file itself where the browser plays no HLS.
 
 import Hls from "../vendor/hls.min.mjs";
 import { el, setText } from "./dom.js";
 
 const byId = (id) => document.getElementById(id);
 const video = byId("video");
-const film = new URLSearchParams(location.search).get("film") ?? "";
+const asked = new URLSearchParams(location.search);
+const film = asked.get("film") ?? "";
+const live = asked.get("live") ?? "";
+
+/** A live stream that is away is asked for again after so long, ms. */
+const AGAIN = 5000;
 
 /** A path as an address: each of its parts alone, as slashes stay. */
 const address = (path) => path.split("/").map(encodeURIComponent).join("/");
@@ -42,6 +47,10 @@ function start(source) {
     if (error.type === Hls.ErrorTypes.MEDIA_ERROR && recoveries < 2) {
       recoveries += 1;
       hls.recoverMediaError();
+    } else if (live) {
+      say("The live stream is away: asking again.", true);
+      hls.destroy();
+      setTimeout(() => start(source), AGAIN);
     } else if (error.type === Hls.ErrorTypes.NETWORK_ERROR && !status) {
       setTimeout(() => (hls.levels?.length ? hls.startLoad(video.currentTime) : hls.loadSource(source)), 3000);
     } else {
@@ -49,21 +58,23 @@ function start(source) {
       playFile(status ? `It cannot be loaded: the server said ${status}.` : `This browser cannot play it: ${error.details}.`);
     }
   });
-  byId("sound").addEventListener("change", () => {
+  byId("sound").onchange = () => {
     hls.audioTrack = Number(byId("sound").value);
-  });
+  };
   hls.attachMedia(video);
   hls.loadSource(source);
 }
 
-const name = film.split("/").at(-1);
+const name = live || film.split("/").at(-1);
 if (name) {
   document.title = name;
   setText(byId("title"), name);
+  byId("file").hidden = Boolean(live);
   byId("file").href = `../${address(film)}`;
-  const source = `hls/${address(film)}/master.m3u8`;
+  const source = live ? `live/${encodeURIComponent(live)}/master.m3u8` : `hls/${address(film)}/master.m3u8`;
   if (Hls.isSupported()) start(source);
   else if (video.canPlayType("application/vnd.apple.mpegurl")) video.src = source;
+  else if (live) say("This browser plays no streams (no Media Source Extensions).", true);
   else playFile();
 } else {
   byId("file").hidden = true;

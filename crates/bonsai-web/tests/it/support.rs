@@ -57,6 +57,7 @@ impl Server {
         let plan = Plan {
             users: None,
             tls: None,
+            live: Vec::new(),
             listen: "127.0.0.1:0".parse().expect("an address"),
             clips: clips.map(PathBuf::from),
             library: library.map(|path| Library::open(path).expect("a library")),
@@ -66,7 +67,7 @@ impl Server {
         };
         let on_event = Arc::new(move |event: &Event<'_>| {
             let line = match event {
-                Event::Listening(_) => return,
+                Event::Listening(_) | Event::Live { .. } => return,
                 Event::Refused { why, .. } => format!("refused: {why}"),
                 Event::CutShort { why, .. } => format!("cut short: {why}"),
             };

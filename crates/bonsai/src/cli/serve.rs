@@ -34,6 +34,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR", requires = "http")]
     pub(crate) library: Option<PathBuf>,
 
+    /// Give a live stream of another server or a camera to all viewers as low-latency HLS, as cam=rtsp://USER:PASSWORD@HOST/PATH
+    /// (rtspu:// for datagrams), or cam=@FILE where FILE has the address. It is asked for once; may be repeated.
+    #[arg(long, value_name = "NAME=URL", requires = "http")]
+    pub(crate) live: Vec<String>,
+
     /// Let pages of this origin (scheme, host and port) read what is served over HTTP (CORS); * is all.
     #[arg(long, value_name = "ORIGIN", requires = "http")]
     pub(crate) allow_origin: Option<String>,

@@ -176,7 +176,9 @@ fn listen(args: &DavviPlay, proxy: &Proxy) -> anyhow::Result<Site> {
         bonsai_web::Event::Refused { peer, why } => {
             say_some(&told, &format!("{peer}: refused: {why}"));
         }
-        bonsai_web::Event::Listening(_) | bonsai_web::Event::CutShort { .. } => {}
+        bonsai_web::Event::Listening(_)
+        | bonsai_web::Event::Live { .. }
+        | bonsai_web::Event::CutShort { .. } => {}
     };
     let site = Site::of_player(&plan, proxy.clone(), Arc::new(on_event));
     site.map_err(|error| match error {

@@ -1,5 +1,8 @@
 //! The other way to the same files: HTTP, by a thread of its own.
 
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -8,7 +11,7 @@ use anyhow::Context as _;
 use bonsai_davvi::Library;
 use bonsai_services::refusal::Refusal;
 use bonsai_stream::serve as rtsp;
-use bonsai_web::{Error, Event, Limits, Plan, Site, Summary};
+use bonsai_web::{Error, Event, Limits, Plan, Site, Source, Summary};
 use hyper::header::HeaderValue;
 
 use super::{FURTHER, Log, Protection, address, listens, lock, per_address};
@@ -41,6 +44,7 @@ pub(super) fn open(
         listen,
         clips,
         library,
+        live: live(args)?,
         beside,
         origin: origin(args)?,
         users: protection.guards.as_ref().map(|of| Arc::clone(&of.http)),
@@ -60,6 +64,44 @@ pub(super) fn open(
         Error::Root { .. } | Error::Listen { .. } => Refusal::input(error.to_string()),
         error @ Error::System(_) => error.into(),
     })
+}
+
+/// Live streams of other servers.
+fn live(args: &Serve) -> anyhow::Result<Vec<Source>> {
+    let mut sources: Vec<Source> = Vec::new();
+    for text in &args.live {
+        let text = match text.split_once("=@") {
+            Some((name, path)) => format!("{name}={}", address_in(path)?),
+            None => text.clone(),
+        };
+        let source = Source::read(&text);
+        // A password may stand in it.
+        let source = source.map_err(|why| Refusal::input(format!("--live: {why}")))?;
+        if sources.iter().any(|known| known.name() == source.name()) {
+            let why = format!("--live: two streams are called {}", source.name());
+            return Err(Refusal::input(why));
+        }
+        sources.push(source);
+    }
+    Ok(sources)
+}
+
+/// The longest address in a file.
+const MOST_ADDRESS: u64 = 4096;
+
+/// The address in a file that others may not read, as there may be a password in it.
+fn address_in(path: &str) -> anyhow::Result<String> {
+    let failed = |error: io::Error| Refusal::input(format!("--live @{path}: {error}"));
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.mode() & 0o007 != 0 {
+        let why = format!("--live @{path}: others can read it; chmod 640 keeps the password in it");
+        return Err(Refusal::input(why));
+    }
+    let mut text = String::new();
+    file.take(MOST_ADDRESS)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    Ok(text.trim().to_owned())
 }
 
 /// The origin whose pages may read what is served.
@@ -122,6 +164,7 @@ impl Log {
         match event {
             Event::Listening(at) => listens::tell(self.scheme("http"), *at),
             Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
+            Event::Live { name, what } => self.line(&format!("live {name}: {what}")),
             Event::CutShort { peer, why } => self.line(&format!("{peer}: cut short: {why}")),
         }
     }

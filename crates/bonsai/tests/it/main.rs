@@ -18,6 +18,7 @@ mod inputs_kept;
 mod link;
 mod links;
 mod live;
+mod live_streams;
 mod namespaces;
 mod narrowed;
 // The client that can ask for anything is that of the block server's own tests.
