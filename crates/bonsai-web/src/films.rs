@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   GET /-/hls/FILM.mp4/master.m3u8        all of its tracks
+//!   GET /-/hls/FILM.mp4/film.json          what of it is not sent by which way
 //!   GET /-/hls/FILM.mp4/0.m3u8             a track; s0.m3u8 is the first file of subtitles beside the film
 //!   GET /-/hls/FILM.mp4/0.mp4?of=STAMP     what a player has to know of a track
 //!   GET /-/hls/FILM.mp4/0-17.m4s?of=STAMP  a segment of it; 2.vtt and s0.vtt are subtitles
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, Json, Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
@@ -82,6 +83,7 @@ pub(crate) fn is_film(path: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Master,
+    Facts,
     Playlist(usize),
     Header(usize),
     Segment(usize, usize),
@@ -94,6 +96,9 @@ impl Wanted {
     fn read(name: &str) -> Option<Self> {
         if name == "master.m3u8" {
             return Some(Self::Master);
+        }
+        if name == "film.json" {
+            return Some(Self::Facts);
         }
         let (name, end) = name.rsplit_once('.')?;
         let number = |text: &str| {
@@ -176,6 +181,10 @@ async fn answer(
                 .collect();
             let list = film.master(&|track| format!("{track}.m3u8"), &beside);
             plain(PLAYLIST, ANEW, list)
+        }
+        Wanted::Facts => {
+            let facts = films.shelf.facts(Arc::clone(known)).await?;
+            ([(header::CACHE_CONTROL, ANEW)], Json(facts)).into_response()
         }
         Wanted::Playlist(track) => {
             let header = format!("{track}.mp4?of={stamp}");
@@ -329,6 +338,7 @@ mod tests {
     fn each_part_of_a_film_has_one_address() {
         for (name, wanted) in [
             ("master.m3u8", Some(Wanted::Master)),
+            ("film.json", Some(Wanted::Facts)),
             ("0.m3u8", Some(Wanted::Playlist(0))),
             ("12.mp4", Some(Wanted::Header(12))),
             ("1-17.m4s", Some(Wanted::Segment(1, 17))),

@@ -72,7 +72,7 @@ impl Film {
     /// Why a quality cannot be sent any further, if its file is no longer what it was.
     pub(super) fn changed(&self, quality: usize) -> Option<&'static str> {
         match Stamp::of(self.file(quality)) {
-            Ok(now) if now == *self.stamp(quality) => None,
+            Ok(now) if now.is_as_long_as(self.stamp(quality)) => None,
             Ok(_) => Some("its file has changed"),
             Err(_) => Some("its file cannot be looked at any more"),
         }
