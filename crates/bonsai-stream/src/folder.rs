@@ -59,6 +59,12 @@ impl Stamp {
         })
     }
 
+    /// Whether it is that file, as long as it was. Its times may be others: of a film that is touched, or has its tags
+    /// written, every sample is where it was.
+    pub(crate) fn is_as_long_as(&self, before: &Self) -> bool {
+        (self.file, self.bytes) == (before.file, before.bytes)
+    }
+
     /// When it was changed last; 1970 for what is older.
     #[must_use]
     pub fn modified(&self) -> SystemTime {

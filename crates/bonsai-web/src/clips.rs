@@ -123,6 +123,9 @@ struct Listed {
     path: String,
     bytes: u64,
     modified_unix_s: u64,
+    /// Of a film, where it is told what of it is not sent by which way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    film: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -184,7 +187,12 @@ fn list(folder: &Folder, most: usize) -> Result<List, bonsai_stream::folder::Unf
                     };
                     let since = opened.stamp.modified();
                     let since = since.duration_since(SystemTime::UNIX_EPOCH);
+                    let film = films::is_film(&path).then(|| {
+                        let path = utf8_percent_encode(&path, PLAIN);
+                        format!("-/hls/{path}/film.json")
+                    });
                     list.clips.push(Listed {
+                        film,
                         path,
                         bytes: opened.stamp.bytes,
                         modified_unix_s: since.map_or(0, |since| since.as_secs()),
@@ -221,7 +229,9 @@ async fn as_page(State(clips): App) -> Result<Response, Refused> {
         let file = utf8_percent_encode(&clip.path, PLAIN).to_string();
         let (picture, address) = match films::is_film(&clip.path) {
             true => (
-                format!("<video data-film=\"{file}\" muted preload=\"none\"></video>"),
+                format!(
+                    "<video data-film=\"{file}\" data-facts=\"-/hls/{file}/film.json\" muted preload=\"none\"></video>"
+                ),
                 films::address(&clip.path),
             ),
             false => (String::new(), file),

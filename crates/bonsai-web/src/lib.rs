@@ -203,8 +203,8 @@ pub struct Site {
     at: SocketAddr,
     house: Arc<House>,
     router: Router,
-    channels: Vec<Arc<Channel>>,
     tls: Option<Arc<Renewable>>,
+    channels: Vec<Arc<Channel>>,
 }
 
 impl fmt::Debug for Site {
@@ -238,9 +238,9 @@ impl Site {
             None => None,
         };
         let shared = (plan.limits, plan.beside, (plan.origin, plan.users));
+        let tls = plan.tls;
         let channels = plan.live.into_iter().map(Channel::new).map(Arc::new);
         let channels: Vec<Arc<Channel>> = channels.collect();
-        let tls = plan.tls;
         let site = Self::of(plan.listen, shared, on_event, |house| {
             let has_library = library.is_some();
             let mut router = page::router(has_library);
@@ -257,8 +257,8 @@ impl Site {
             router.merge(live::router(channels.clone(), house))
         })?;
         Ok(Self {
-            channels,
             tls,
+            channels,
             ..site
         })
     }
@@ -290,8 +290,8 @@ impl Site {
             at,
             house,
             router,
-            channels: Vec::new(),
             tls: None,
+            channels: Vec::new(),
         })
     }
 
@@ -316,8 +316,8 @@ impl Site {
         let farewell = house.limits.farewell;
         let served = runtime.block_on(async {
             live::start(&self.channels, &self.house);
-            let listener = (self.listener, self.tls);
-            door::serve(listener, self.router, self.house, stop).await
+            let listens = (self.listener, self.tls);
+            door::serve(listens, self.router, self.house, stop).await
         });
         // Whoever still waits for a disk is not waited for.
         runtime.shutdown_timeout(farewell);

@@ -89,7 +89,7 @@ impl Film {
     pub(super) fn changed(&self, quality: usize) -> Option<&'static str> {
         let of = self.file(quality);
         match Stamp::known(&of.file) {
-            Ok(now) if now == of.stamp => None,
+            Ok(now) if now.is_as_long_as(&of.stamp) => None,
             Ok(_) => Some("its file has changed"),
             Err(_) => Some("its file cannot be looked at any more"),
         }

@@ -1,4 +1,4 @@
-//! Films whose tables have been read, as many as fit.
+//! Films with tables that have been read; the least used go where there is no room.
 
 use std::collections::HashMap;
 use std::io;
@@ -6,9 +6,11 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::StatusCode;
+use bonsai_media::clip::{Clip, LeftOut};
 use bonsai_media::hls::{Film, text};
 use bonsai_stream::folder::{Opened, Stamp};
 use bonsai_stream::tables::{self, TablesError};
+use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::answer::Refused;
@@ -16,10 +18,10 @@ use crate::answer::Refused;
 /// Bytes of tables that are kept. Those of a film of two hours take 12 MB.
 const KEPT: usize = 256 << 20;
 
-/// What each film counts for at the least.
+/// Least size that a film counts with, bytes.
 const EACH: usize = 64 << 10;
 
-/// Films whose tables are read at a time.
+/// Tables of films that are read at a time.
 const AT_A_TIME: usize = 2;
 
 /// Bytes of a sample of subtitles at most.
@@ -37,7 +39,7 @@ impl Known {
         self.film.memory().max(EACH)
     }
 
-    /// Whether its file is still as it was.
+    /// An error if its file is no longer as it was.
     pub(super) fn is_the_same(&self) -> io::Result<()> {
         match Stamp::of(&self.opened.file)? == self.opened.stamp {
             true => Ok(()),
@@ -74,7 +76,7 @@ impl Shelf {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A film whose tables have been read of the file as it is now.
+    /// A film with tables that were read of the file as it is now.
     fn found(&self, path: &str, stamp: Stamp) -> Option<Arc<Known>> {
         let mut kept = self.kept();
         kept.uses += 1;
@@ -120,6 +122,25 @@ impl Shelf {
         Ok(known)
     }
 
+    /// What a film has, and what of it is not sent by which way.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) async fn facts(&self, known: Arc<Known>) -> Result<Facts, Refused> {
+        let broken =
+            |error: &dyn ToString| Refused::broken("the file cannot be read", &error.to_string());
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(|error| broken(&error))?;
+        let work = move || {
+            let facts = facts(&known);
+            drop(place);
+            facts
+        };
+        let read = tokio::task::spawn_blocking(work).await;
+        read.map_err(|error| broken(&error))?
+            .map_err(|error| broken(&error))
+    }
+
     fn keep(&self, path: &str, known: &Arc<Known>) {
         let mut kept = self.kept();
         kept.uses += 1;
@@ -146,6 +167,33 @@ fn read(opened: Opened) -> Result<Known, TablesError> {
     let known = Known { film, opened };
     known.is_the_same()?;
     Ok(known)
+}
+
+/// A film in a sentence or two for each way to it.
+#[derive(Debug, Serialize)]
+pub(super) struct Facts {
+    /// Whether anything of it is sent over RTSP.
+    is_over_rtsp: bool,
+    /// What is not sent over RTSP, or not as it is: tracks and their codecs, turns, edits.
+    not_over_rtsp: Vec<String>,
+    /// What is not there as HLS.
+    not_as_hls: Vec<String>,
+}
+
+/// Reads the tables again: what streams make of them is kept nowhere here.
+fn facts(known: &Known) -> Result<Facts, TablesError> {
+    let tables = tables::read(&known.opened)?;
+    known.is_the_same()?;
+    let clip = Clip::read_with(&tables.movie, &tables.fragments, known.opened.stamp.bytes);
+    let words = |of: &[LeftOut]| of.iter().map(ToString::to_string).collect();
+    Ok(Facts {
+        is_over_rtsp: clip.is_ok(),
+        not_over_rtsp: match &clip {
+            Ok(clip) => words(&clip.left_out),
+            Err(why) => vec![why.to_string()],
+        },
+        not_as_hls: words(&known.film.left_out),
+    })
 }
 
 /// The subtitles of a track as cues of WebVTT; `None` where it is no track of subtitles.

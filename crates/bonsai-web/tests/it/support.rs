@@ -56,8 +56,8 @@ impl Server {
         let teller = Arc::clone(&told);
         let plan = Plan {
             users: None,
-            live: Vec::new(),
             tls: None,
+            live: Vec::new(),
             listen: "127.0.0.1:0".parse().expect("an address"),
             clips: clips.map(PathBuf::from),
             library: library.map(|path| Library::open(path).expect("a library")),

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
+
 use crate::serve_http::{Server, clip, get};
 use crate::support::Place;
 
@@ -207,4 +209,41 @@ fn a_film_that_is_replaced_sends_no_part_of_another() {
     std::fs::write(root.join("none.mp4"), "no film").expect("written");
     let (status, said) = read("/-/hls/none.mp4/master.m3u8");
     assert!(status == 415 && said.contains("no MP4"), "{status} {said}");
+}
+
+#[test]
+fn the_list_of_films_says_what_of_each_is_not_sent() {
+    const TEST: &str = "what of a film is not sent";
+    let place = Place::bare();
+    let Some(film) = clip(TEST, &place, 1) else {
+        return;
+    };
+    let root = film.parent().expect("a folder");
+    let flac = "-i clip.mp4 -c:v copy -c:a flac -strict -2 flac.mp4";
+    let mpeg4 = "-i clip.mp4 -c:v mpeg4 -an mpeg4.mp4";
+    for words in [flac, mpeg4] {
+        let (is_well, said) = ffmpeg(&words.split(' ').collect::<Vec<_>>(), root);
+        assert!(is_well, "{said}");
+    }
+    let (_server, at) = Server::start(&place, &[root.to_str().expect("UTF-8"), "--http", ":0"], 1);
+    let read = |path: &str| {
+        let (status, body) = get(&at[0], path);
+        assert_eq!(status, 200, "{path}");
+        serde_json::from_slice::<Value>(&body).expect("JSON")
+    };
+    let list = read("/clips");
+    let of = |name: &str| {
+        let mut clips = list["clips"].as_array().expect("clips").iter();
+        let clip = clips.find(|clip| clip["path"] == name);
+        let facts = clip.unwrap_or_else(|| panic!("{list}"))["film"].as_str();
+        read(&format!("/{}", facts.expect("an address")))
+    };
+    let whole = of("clip.mp4");
+    assert_eq!(whole["is_over_rtsp"], true);
+    assert_eq!(whole["not_over_rtsp"], Value::Array(Vec::new()));
+    let said = of("flac.mp4")["not_over_rtsp"].to_string();
+    assert!(said.contains("audio track 2 (fLaC)"), "{said}");
+    let none = of("mpeg4.mp4");
+    assert_eq!(none["is_over_rtsp"], false, "{none}");
+    assert!(none["not_over_rtsp"].to_string().contains("mp4v"), "{none}");
 }

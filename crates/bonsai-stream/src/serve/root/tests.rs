@@ -131,6 +131,27 @@ fn a_clip_is_read_once_and_not_by_whoever_asks() {
 }
 
 #[test]
+fn a_film_that_is_touched_is_seen_on_and_one_that_grows_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("clip.mp4");
+    fs::write(&path, film()).expect("written");
+    let mut root = root(folder.path());
+    let (seen, _) = found(&mut root, "clip.mp4", &[]);
+    let seen = seen.expect("a clip");
+    let file = fs::File::options().append(true).open(&path);
+    let mut file = file.expect("a file");
+    let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+    file.set_times(times).expect("touched");
+    assert_eq!(seen.changed(0), None);
+    // Who comes now has its tables read again.
+    let (again, turns) = found(&mut root, "clip.mp4", &[]);
+    again.expect("a clip");
+    assert_eq!(turns, 1);
+    file.write_all(b"more").expect("written");
+    assert_eq!(seen.changed(0), Some("its file has changed"));
+}
+
+#[test]
 fn what_is_broken_is_known_until_it_changes() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("clip.mp4");
