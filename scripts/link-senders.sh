@@ -4,14 +4,15 @@
 #   scripts/link-senders.sh BONSAI FOLDER [SECONDS [RATES [SENDERS [FLOWS [WAYS]]]]]
 #
 # BONSAI is the program, FOLDER gets samples.jsonl: each sample as it was read (bytes and time at both ends, the command
-# line of iperf3), one a line. SECONDS are measured of each (8); RATES are in Mbit/s ("1 5 10 20 100 1000"), SENDERS
+# line of iperf3), one a line. SECONDS are measured of each (8); RATES are in Mbit/s ("1 5 10 20 100 1000"; bare is
+# the interface without a limit under the senders of 1000, to compare with), SENDERS
 # congestion controls or udp ("bbr cubic reno udp"), FLOWS how many at once ("1 16"), WAYS local or forwarded. The last
 # lines are a table, and how many were out of 0.97 to 1.01. As root, with iproute2, iperf3 and python3. All of it is done
 # in network namespaces of its own, which end with it.
 set -eu
 
 if [ $# -lt 2 ]; then
-  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 bonsai=$(realpath "$1")
@@ -59,12 +60,17 @@ done
 counted() {
   local bytes before
   before=$(date +%s%N)
+  if [ "$1" = bare ]; then
+    read -r bytes </sys/class/net/va/statistics/tx_bytes
+    echo "$bytes $before $(date +%s%N)"
+    return
+  fi
   bytes=$(tc -s class show dev va | awk '$1 == "class" { of = $3 } of == "b05a:1" && $1 == "Sent" { print $2 }')
   echo "$bytes $before $(date +%s%N)"
 }
 
 measure() {
-  local way=$1 sender=$2 flows=$3 rate=$4 before after client server command
+  local way=$1 sender=$2 flows=$3 limit=$4 rate=${4/bare/1000} before after client server command
   command="-c 10.9.1.2 -t $((seconds + 3)) -P $flows"
   case $sender in
     # A fifth more than the limit, of all flows together.
@@ -82,21 +88,25 @@ measure() {
   fi
   client=$!
   sleep 2
-  before=$(counted)
+  before=$(counted "$limit")
   sleep "$seconds"
-  after=$(counted)
+  after=$(counted "$limit")
   kill $client $server 2>/dev/null || true
   wait $client $server 2>/dev/null || true
-  echo "$way $sender $flows $rate $before $after $command" | python3 -c '
+  echo "$way $sender $flows $limit $rate $before $after $command" | python3 -c '
 import json, sys
-way, sender, flows, rate, b0, t0, t1, b1, t2, t3, *command = sys.stdin.read().split()
-print(json.dumps({"way": way, "sender": sender, "flows": int(flows), "rate_mbit": int(rate), "bytes": [int(b0), int(b1)],
+way, sender, flows, limit, rate, b0, t0, t1, b1, t2, t3, *command = sys.stdin.read().split()
+print(json.dumps({"way": way, "sender": sender, "flows": int(flows), "rate_mbit": int(rate), "bare": limit == "bare", "bytes": [int(b0), int(b1)],
     "ns": [int(t0), int(t1), int(t2), int(t3)], "iperf3": " ".join(command)}))' >>"$folder/samples.jsonl"
 }
 
 : >"$folder/samples.jsonl"
 for rate in $rates; do
-  "$bonsai" link set va "tx=${rate}Mbit/s" >/dev/null
+  if [ "$rate" = bare ]; then
+    "$bonsai" link clear va >/dev/null
+  else
+    "$bonsai" link set va "tx=${rate}Mbit/s" >/dev/null
+  fi
   for way in $ways; do
     for sender in $senders; do
       for flow in $flows; do
@@ -118,8 +128,8 @@ for line in open(sys.argv[1]):
     bits = (one["bytes"][1] - one["bytes"][0]) * 8
     # What it certainly was, however long reading took.
     least, part, most = (bits * 1e3 / ns / one["rate_mbit"] for ns in (d - a, (c + d - a - b) / 2, c - b))
-    out = most < 0.97 or least > 1.01
+    out = not one["bare"] and (most < 0.97 or least > 1.01)
     bad += out
-    print(f"{part:.4f}  {one['way']}, {one['sender']}, {one['flows']}, {one['rate_mbit']}" + ("  OUT" if out else ""))
+    print(f"{part:.4f}  {one['way']}, {one['sender']}, {one['flows']}, {'bare, of 1000' if one['bare'] else one['rate_mbit']}" + ("  OUT" if out else ""))
 print(f"{bad} out of 0.97 to 1.01")
 END

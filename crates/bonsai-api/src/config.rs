@@ -167,6 +167,9 @@ pub struct Policy {
     #[schema(value_type = Option<String>, format = "percent", example = "10%")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_max: Option<Percent>,
+    /// The most that the weights of one other user's services come to, of those in the same group or in none, 1 to 1000: by that
+    /// weight the user has a part of what is unused, whatever the number of services. A heavier service of theirs counts in full.
+    pub owner_weight: u16,
     /// After this time what was seen counts half.
     #[schema(value_type = String, format = "span", example = "24h")]
     pub half_life: Span,
@@ -188,6 +191,7 @@ impl Default for Policy {
             hysteresis: Percent::from_milli(5_000),
             reserve: Percent::from_milli(5_000),
             owner_max: None,
+            owner_weight: 1,
             half_life: Span(std::time::Duration::from_secs(24 * 3600)),
             percentile: Percent::from_milli(95_000),
             margin: Percent::from_milli(15_000),
@@ -541,8 +545,11 @@ pub enum TokenScope {
 /// A token, as it is listed. Nobody has the token itself but its bearer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Its name.
+    /// Its name; `page:` and the beginning of its hash for the token of a page.
     pub name: String,
+    /// User whose page it is of; absent for a token that was made by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_of: Option<String>,
     /// What its bearer may do.
     pub scope: TokenScope,
     /// When it was made, ms since 1970.

@@ -21,6 +21,7 @@ mod admit;
 mod desired;
 mod drives;
 mod enforce;
+pub mod exposition;
 mod files;
 mod http;
 mod idle;

@@ -42,6 +42,7 @@ pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
         hysteresis: thousandths(config.policy.hysteresis),
         reserve: thousandths(config.policy.reserve),
         owner_most: config.policy.owner_max.map(thousandths),
+        owner_weight: config.policy.owner_weight.into(),
         default_class: config
             .classes
             .contains_key(api::Config::DEFAULT_CLASS)

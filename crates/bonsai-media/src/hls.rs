@@ -5,8 +5,8 @@
 //!                          ├─> master playlist, and one of each track
 //!                          └─> a segment: a head (moof), and the bytes of its samples where they lie in the file
 //! ```
-//! Pictures and each language of sound are playlists of their own, so that a player fetches what it plays. A segment is as
-//! long as it takes to the first key picture after [`TARGET_NS`]: only there can decoding begin. All times of the film are
+//! Pictures and each language of sound are playlists of their own, so that a player fetches only the tracks it plays. A
+//! segment goes to the first key picture after [`TARGET_NS`]: only there can decoding begin. All times of the film are
 //! moved by [`Film::lead_ns`], so that none is below zero.
 //!
 //! # Invariants
@@ -26,7 +26,7 @@ pub mod text;
 use crate::clip::stored::{self, Media, Stored};
 use crate::clip::{Fragment, LeftOut, Sample, Unreadable};
 
-/// A segment ends at the first key picture that is so much later than its beginning, ns.
+/// Least length of a segment of pictures, ns: it ends at the first key picture behind that.
 pub const TARGET_NS: i64 = 4_000_000_000;
 
 const SECOND: i128 = 1_000_000_000;
@@ -38,7 +38,7 @@ const MOST_PARTS: usize = 100_000;
 #[derive(Clone, Debug)]
 pub struct Film {
     tracks: Vec<Track>,
-    /// What of the file is not shown.
+    /// Tracks of the file that are not shown.
     pub left_out: Vec<LeftOut>,
     /// Time by which all of it is moved, ns.
     lead_ns: i64,
@@ -66,7 +66,7 @@ struct Part {
 /// A segment, as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// What goes before its samples.
+    /// The bytes before its samples.
     pub head: Vec<u8>,
     /// Where its samples lie in the file: offsets and lengths, in the order that they are sent.
     pub ranges: Vec<(u64, u64)>,
@@ -95,7 +95,7 @@ pub struct Cue {
 }
 
 impl Film {
-    /// Reads the body of a movie box of a file of so many bytes, and the fragments that follow it.
+    /// Reads the body of a movie box and the fragments that follow it; `file_bytes` is the length of the file.
     ///
     /// # Errors
     /// There is nothing to be seen or heard in it.
@@ -157,7 +157,7 @@ impl Film {
         self.tracks.iter().map(of).sum()
     }
 
-    /// What a player has to know of a track before its segments; `None` where there is no such track of pictures or sound.
+    /// The header that a player needs before the segments of a track; `None` where there is no such track of pictures or sound.
     #[must_use]
     pub fn header(&self, track: usize) -> Option<Vec<u8>> {
         let track = self.tracks.get(track)?;

@@ -30,6 +30,8 @@ pub struct Grant {
     pub(crate) how: How,
     /// Its own weight, by which it has its part among its siblings.
     pub(crate) by_weight: u32,
+    /// Weight of all services of its owner together, where that is bounded.
+    pub(crate) owner_weight: Option<u32>,
     /// True for a service that did nothing: the demand that it is taken to have then keeps its limit above nothing.
     pub(crate) idle: bool,
 }
@@ -58,6 +60,7 @@ impl Grant {
             resource,
             how: How::Unshared,
             by_weight: 1,
+            owner_weight: None,
             idle: false,
         }
     }
@@ -96,6 +99,7 @@ impl Grant {
                 guarantee,
                 by_weight: beyond,
                 weight,
+                of_owner: self.owner_weight,
             },
             How::Met if self.idle => Why::Idle {
                 guarantee: self.guarantee,
@@ -105,6 +109,7 @@ impl Grant {
                 guarantee,
                 borrowed: beyond,
                 weight,
+                of_owner: self.owner_weight,
             },
             How::AtCeiling => Why::AtCeiling { ceiling: share },
         };
@@ -195,6 +200,8 @@ pub enum Why {
         by_weight: u64,
         /// That weight.
         weight: u32,
+        /// The one that all services of its owner have together, where that is bounded.
+        of_owner: Option<u32>,
     },
     /// It demands less than its guarantee; the rest is lent.
     Lends {
@@ -227,6 +234,8 @@ pub enum Why {
         borrowed: u64,
         /// By this weight.
         weight: u32,
+        /// The one that all services of its owner have together, where that is bounded.
+        of_owner: Option<u32>,
     },
     /// It demands more than its ceiling.
     AtCeiling {
@@ -263,7 +272,14 @@ impl fmt::Display for Reason {
                 guarantee,
                 by_weight,
                 weight,
-            } => self.parts(f, "static", guarantee, "by weight", by_weight, weight),
+                of_owner,
+            } => self.parts(
+                f,
+                "static",
+                guarantee,
+                ("by weight", by_weight),
+                (weight, of_owner),
+            ),
             Why::Lends {
                 guarantee,
                 lent,
@@ -288,13 +304,13 @@ impl fmt::Display for Reason {
                 guarantee,
                 borrowed,
                 weight,
+                of_owner,
             } => self.parts(
                 f,
                 "wanted more",
                 guarantee,
-                "borrowed by weight",
-                borrowed,
-                weight,
+                ("borrowed by weight", borrowed),
+                (weight, of_owner),
             ),
             Why::AtCeiling { ceiling } => {
                 write!(f, "wanted more than its ceiling, {}", self.rate(ceiling))
@@ -333,18 +349,21 @@ impl Reason {
         f: &mut fmt::Formatter<'_>,
         head: &str,
         guarantee: u64,
-        how: &str,
-        more: u64,
-        weight: u32,
+        (how, more): (&str, u64),
+        (weight, of_owner): (u32, Option<u32>),
     ) -> fmt::Result {
         let more = self.rate(more);
         match guarantee {
-            0 => write!(f, "{head}: {more} {how} {weight}"),
+            0 => write!(f, "{head}: {more} {how} {weight}")?,
             _ => write!(
                 f,
                 "{head}: guarantee {} and {more} {how} {weight}",
                 self.rate(guarantee)
-            ),
+            )?,
+        }
+        match of_owner {
+            Some(all) => write!(f, "; all services of this user share a weight of {all}"),
+            None => Ok(()),
         }
     }
 }

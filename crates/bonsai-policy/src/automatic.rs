@@ -15,7 +15,7 @@ use crate::fill::narrow;
 use crate::histogram::Mixture;
 use crate::history::{Clock, Histories};
 use crate::observation::Observation;
-use crate::plan::Plan;
+use crate::plan::{Plan, owner};
 use crate::policy::Policy;
 
 /// A period counts as at most so long: the machine slept, or the daemon did not run.
@@ -123,11 +123,6 @@ impl Learned {
     }
 }
 
-/// Whose service that is, if it is not the daemon's own user's.
-fn owner(name: &str) -> Option<&str> {
-    name.split_once(':').map(|(owner, _)| owner)
-}
-
 /// When a service is looked at again: once a minute, not all of a machine in the same period.
 fn next_look(now_s: f64, service: usize) -> f64 {
     let shift = (service * 37 % 600) as f64 / 10.0;
@@ -197,7 +192,8 @@ impl Policy {
         let most = narrow(u128::from(capacity) * u128::from(most) / 1_000);
         let bounds = &self.plan.tree.bounds[i];
         let services = self.plan.services.iter().enumerate();
-        let others = services.filter(|(j, of)| *j != at && self::owner(&of.name) == Some(owner));
+        let others =
+            services.filter(|(j, of)| *j != at && crate::plan::owner(&of.name) == Some(owner));
         let grown = others.map(|(j, _)| {
             let configured = bounds[self.plan.node(j)].min;
             self.wish(j, i).saturating_sub(configured)

@@ -209,6 +209,14 @@ impl Config {
     fn check_settings(&self, found: &mut Vec<Problem>) {
         const HALF_LIFE: &str = "half-life";
         let (adaptive, qos) = (&self.adaptive, &self.qos);
+        if !(1..=MAX_WEIGHT).contains(&self.owner_weight) {
+            found.push(Problem::Setting {
+                setting: "owner-weight",
+                value: self.owner_weight.to_string(),
+                least: 1.to_string(),
+                most: MAX_WEIGHT.to_string(),
+            });
+        }
         let settings = [
             ("headroom", i64::from(self.headroom), 0, 10_000),
             ("hysteresis", i64::from(self.hysteresis), 0, 500),

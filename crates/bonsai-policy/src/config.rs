@@ -225,6 +225,9 @@ pub struct Config {
     /// Most that guarantees of the services of one owner (`owner:name`) grow by together, automatically: their reports and their
     /// demand move them. No bound but the others without it.
     pub owner_most: Option<u32>,
+    /// Most that weights of the services of one owner (`owner:name`) in the same group come to: more share that, so that a share
+    /// does not grow with the number of services. The heaviest of them counts in full.
+    pub owner_weight: u32,
     /// The class of services that name none.
     pub default_class: Option<Name>,
     /// The tree of groups.
@@ -250,6 +253,7 @@ impl Default for Config {
             hysteresis: 50,
             reserve: 50,
             owner_most: None,
+            owner_weight: 1,
             default_class: None,
             groups: Vec::new(),
             classes: Vec::new(),

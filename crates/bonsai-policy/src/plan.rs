@@ -1,4 +1,9 @@
 //! A configuration with everything looked up: which services there are, and the tree.
+//!
+//! # Owners
+//! A user chooses how many services there are of theirs. Where the weights of those in one group (or in none) come to more than
+//! [`Config::owner_weight`], they are in a node of their own below it, of that weight. It has no guarantee and no ceiling, and no
+//! name by which a configuration could mean it.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) services: Vec<Resolved>,
     pub(crate) index: BTreeMap<Name, u32>,
     pub(crate) groups: BTreeMap<Name, u32>,
+    /// Nodes from this one on that are no services are those of owners.
+    first_owner: usize,
     pub(crate) tree: Tree,
 }
 
@@ -37,6 +44,8 @@ struct Nodes {
     names: Vec<Name>,
     parents: Vec<u32>,
     terms: Vec<PerResource<Terms>>,
+    /// The root and the groups of the configuration; then those of owners.
+    groups: usize,
     first_leaf: usize,
 }
 
@@ -72,13 +81,20 @@ impl Plan {
         // Whether groups have something beyond their members may have changed with that.
         let tree = Tree::new(tree.parents, tree.first_leaf, tree.bounds);
         let index = (0..).zip(&services).map(|(i, s)| (s.name.clone(), i));
-        let groups = (0..).zip(&nodes.names).take(nodes.first_leaf).skip(1);
+        let groups = (0..).zip(&nodes.names).take(nodes.groups).skip(1);
         Self {
             groups: groups.map(|(i, name)| (name.clone(), i)).collect(),
             index: index.collect(),
             services,
+            first_owner: nodes.groups,
             tree,
         }
+    }
+
+    /// The weight that the services of a service's owner have together, where they have less than each of its own.
+    pub(crate) fn owner_weight(&self, service: usize, resource: usize) -> Option<u32> {
+        let parent = self.tree.parents[self.node(service)] as usize;
+        (parent >= self.first_owner).then(|| self.tree.bounds[resource][parent].weight)
     }
 
     /// The node of a service.
@@ -145,10 +161,10 @@ fn arithmetic(resource: Resource, nodes: &Nodes, parts: &[(u32, u64)], sum: u64)
     let mut parts = parts.to_vec();
     parts.sort_by_key(|part| core::cmp::Reverse(part.1));
     let word = |&(node, min): &(u32, u64)| {
-        let group = if (node as usize) < nodes.first_leaf {
-            "group "
-        } else {
-            ""
+        let group = match node as usize {
+            at if at < nodes.groups => "group ",
+            at if at < nodes.first_leaf => "services of ",
+            _ => "",
         };
         format!(
             "{group}{} {}",
@@ -184,9 +200,20 @@ fn take_unasked(
     nodes: &Nodes,
     services: &[Resolved],
 ) -> Vec<(usize, PerResource<u64>)> {
-    let unasked = (nodes.first_leaf..)
+    let mut unasked: Vec<_> = (nodes.first_leaf..)
         .zip(services)
-        .filter(|(_, s)| s.unasked);
+        .filter(|(_, s)| s.unasked)
+        .collect();
+    // The first service of each owner comes before the second one of any, as far as there is room.
+    let mut before = BTreeMap::<&str, usize>::new();
+    unasked.sort_by_cached_key(|(_, service)| {
+        let before = owner(&service.name).map_or(0, |owner| {
+            let count = before.entry(owner).or_default();
+            *count += 1;
+            *count - 1
+        });
+        before
+    });
     let mut take = |node: usize, service: &Resolved| {
         core::array::from_fn(|i| match service.is_soft(i) {
             true => core::mem::take(&mut bounds[i][node].min),
@@ -194,6 +221,7 @@ fn take_unasked(
         })
     };
     unasked
+        .into_iter()
         .map(|(node, service)| (node, take(node, service)))
         .collect()
 }
@@ -237,7 +265,7 @@ fn scale(tree: &mut Tree, resource: usize, capacity: u64) {
     tree.bounds[resource] = scaled;
 }
 
-/// The root, the groups and the services, each in the order of names.
+/// The root, the groups, those of owners, and the services, each in the order of names.
 fn nodes(config: &Config, others: &[Name]) -> (Nodes, Vec<Resolved>) {
     let mut groups: Vec<_> = config.groups.iter().collect();
     groups.sort_by(|a, b| a.name.cmp(&b.name));
@@ -247,6 +275,7 @@ fn nodes(config: &Config, others: &[Name]) -> (Nodes, Vec<Resolved>) {
         names: vec!["".into()],
         parents: vec![0],
         terms: vec![Default::default()],
+        groups: groups.len() + 1,
         first_leaf: groups.len() + 1,
     };
     for group in &groups {
@@ -262,6 +291,7 @@ fn nodes(config: &Config, others: &[Name]) -> (Nodes, Vec<Resolved>) {
     let mut services: Vec<_> = config.services.iter().cloned().chain(plain).collect();
     services.sort_by(|a, b| a.name.cmp(&b.name));
     let mut resolved = Vec::with_capacity(services.len());
+    let (mut parents, mut leaves) = (Vec::new(), Vec::new());
     for service in services {
         let class = service.class.as_ref().or(config.default_class.as_ref());
         let class = class.and_then(|name| classes.get(name)).copied();
@@ -269,9 +299,8 @@ fn nodes(config: &Config, others: &[Name]) -> (Nodes, Vec<Resolved>) {
             .group
             .as_ref()
             .or(class.and_then(|c| c.group.as_ref()));
-        nodes.names.push(service.name.clone());
-        nodes.parents.push(parent(group));
-        nodes.terms.push(core::array::from_fn(|i| {
+        parents.push(parent(group));
+        leaves.push(core::array::from_fn(|i| {
             service.terms[i].or(class.map_or(Terms::default(), |class| class.terms[i]))
         }));
         let mode = service.mode.or(class.and_then(|class| class.mode));
@@ -283,5 +312,64 @@ fn nodes(config: &Config, others: &[Name]) -> (Nodes, Vec<Resolved>) {
             name: service.name,
         });
     }
+    share_by_owner(
+        &mut nodes,
+        &resolved,
+        &mut parents,
+        &leaves,
+        config.owner_weight,
+    );
+    nodes.first_leaf = nodes.names.len();
+    nodes.names.extend(resolved.iter().map(|s| s.name.clone()));
+    nodes.parents.append(&mut parents);
+    nodes.terms.append(&mut leaves);
     (nodes, resolved)
+}
+
+/// The owner of a service, if that is not the daemon's own user.
+pub(crate) fn owner(name: &str) -> Option<&str> {
+    name.split_once(':').map(|(owner, _)| owner)
+}
+
+/// Puts services of one owner in one group into a node of their own, where their weights come to more than `most` and more than
+/// the heaviest of them. `parents` and `terms` are those of the services.
+fn share_by_owner(
+    nodes: &mut Nodes,
+    services: &[Resolved],
+    parents: &mut [u32],
+    terms: &[PerResource<Terms>],
+    most: u32,
+) {
+    let mut owned = BTreeMap::<(u32, &str), Vec<usize>>::new();
+    for (at, service) in services.iter().enumerate() {
+        if let Some(owner) = owner(&service.name) {
+            owned.entry((parents[at], owner)).or_default().push(at);
+        }
+    }
+    for ((parent, owner), own) in owned {
+        let mut is_cut = false;
+        let terms = core::array::from_fn(|i| {
+            let weights = || {
+                own.iter()
+                    .map(|&at| terms[at][i].weight.unwrap_or(1).max(1))
+            };
+            let sum = weights().fold(0, u32::saturating_add);
+            let most = weights().fold(most, u32::max);
+            is_cut |= sum > most;
+            Terms {
+                weight: Some(sum.min(most)),
+                ..Terms::default()
+            }
+        });
+        if !is_cut {
+            continue;
+        }
+        let node = u32::try_from(nodes.names.len()).unwrap_or(u32::MAX);
+        nodes.names.push(owner.into());
+        nodes.parents.push(parent);
+        nodes.terms.push(terms);
+        for at in own {
+            parents[at] = node;
+        }
+    }
 }

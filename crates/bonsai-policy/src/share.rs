@@ -305,6 +305,7 @@ impl Policy {
                 resource,
                 how,
                 by_weight: bounds.weight,
+                owner_weight: self.plan.owner_weight(at, i),
                 idle: demand <= shared.trickle,
             };
         }

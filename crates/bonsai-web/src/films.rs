@@ -4,11 +4,11 @@
 //!   GET /-/hls/FILM.mp4/master.m3u8        all of its tracks
 //!   GET /-/hls/FILM.mp4/film.json          what of it is not sent by which way
 //!   GET /-/hls/FILM.mp4/0.m3u8             a track; s0.m3u8 is the first file of subtitles beside the film
-//!   GET /-/hls/FILM.mp4/0.mp4?of=STAMP     what a player has to know of a track
+//!   GET /-/hls/FILM.mp4/0.mp4?of=STAMP     the header of a track
 //!   GET /-/hls/FILM.mp4/0-17.m4s?of=STAMP  a segment of it; 2.vtt and s0.vtt are subtitles
 //! ```
-//! Addresses of what a playlist names have the stamp of the file in them: of a file that has been replaced meanwhile, no
-//! segment is sent that belongs to another playlist.
+//! Addresses in a playlist have the stamp of the file in them: of a file that has been replaced meanwhile, no segment is sent
+//! that belongs to another playlist.
 
 mod body;
 mod shelf;
@@ -49,7 +49,7 @@ const MOST_TEXT: u64 = 4 << 20;
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const SUBTITLES: &str = "text/vtt; charset=utf-8";
 
-/// Playlists are asked for anew; what they name never changes.
+/// Playlists are asked for anew; the files that they name never change.
 const ANEW: &str = "no-cache";
 const FOR_EVER: &str = "private, max-age=86400, immutable";
 
@@ -59,7 +59,7 @@ struct Films {
     shelf: Shelf,
 }
 
-/// What serves the films of a folder.
+/// The routes to the films of a folder.
 pub(crate) fn router(folder: Folder, house: &Arc<House>) -> Router {
     let films = Films {
         folder,
@@ -79,7 +79,7 @@ pub(crate) fn is_film(path: &str) -> bool {
     end.is_some_and(|end| FILMS.contains(&end.as_str()))
 }
 
-/// What is asked for of a film.
+/// The part of a film that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Master,
@@ -248,7 +248,7 @@ fn plain(kind: &'static str, cache: &'static str, body: impl Into<Body>) -> Resp
     (headers, body.into()).into_response()
 }
 
-/// Does what waits for a disk.
+/// Does work that waits for a disk.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refused> {

@@ -4,7 +4,7 @@
 //! ```text
 //!   GET /-/live/NAME/master.m3u8                     the stream
 //!   GET /-/live/NAME/live.m3u8?_HLS_msn=7&_HLS_part=2  its playlist, when that part is in it (RFC 8216bis, 6.2.5.2)
-//!   GET /-/live/NAME/header-1.mp4, 7.m4s, 7.2.m4s    what it names
+//!   GET /-/live/NAME/header-1.mp4, 7.m4s, 7.2.m4s    the files that it names
 //! ```
 
 mod pull;
@@ -28,10 +28,10 @@ use crate::house::House;
 
 pub use self::pull::{Source, SourceError};
 
-/// A request for what is not there yet waits for so long.
+/// Longest wait of a request for a part that is not there yet.
 const WAITS: Duration = Duration::from_secs(8);
 
-/// A part that is asked for may be so far ahead; what is further is no player's guess.
+/// Segments that a playlist may be asked for ahead; no player guesses further.
 const AHEAD: u64 = 2;
 
 /// A live stream.
@@ -69,7 +69,7 @@ impl Channel {
                 }
             }
         };
-        // It is looked at again by whoever asked.
+        // The state itself is looked at after the wait, however that ended.
         let _ = tokio::time::timeout(WAITS, waits).await;
         is_there(&self.live())
     }
@@ -80,7 +80,7 @@ struct Channels {
     house: Arc<House>,
 }
 
-/// The ways to live streams.
+/// The routes to live streams.
 pub(crate) fn router(all: Vec<Arc<Channel>>, house: &Arc<House>) -> Router {
     let channels = Channels {
         all,
@@ -98,7 +98,7 @@ pub(crate) fn start(all: &[Arc<Channel>], house: &Arc<House>) {
     }
 }
 
-/// What is asked for of a stream.
+/// The part of a stream that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Master,
@@ -136,7 +136,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// Whether a playlist whose next segment and part those are has it.
+    /// True if a playlist has it that goes up to `segment` and `part`, without these.
     fn is_in(&self, (segment, part): (u64, usize)) -> bool {
         match (self.segment, self.part) {
             (None, _) => true,

@@ -4,10 +4,10 @@ use std::fs;
 
 use anyhow::Context;
 use bonsai_ledger::{Group, GroupEditor, Thing};
-use bonsai_services::group;
 use bonsai_services::group::member::{is_alive, limit_text, people, refused, said};
 use bonsai_services::group::place;
 use bonsai_services::group::view::{self, MemberView};
+use bonsai_services::group::{self, DAEMON_POOL};
 use bonsai_services::initial;
 use bonsai_services::limits::{Limit, check_together};
 use bonsai_services::observe::{Head, SCHEMA, monotonic_ns};
@@ -128,8 +128,21 @@ fn done(mut what: Value) -> anyhow::Result<()> {
     print_json(&what, false)
 }
 
+/// Refuses a change of the daemon's pool while the daemon runs, which would set it back within a period.
+fn is_not_the_daemons(group: &str) -> anyhow::Result<()> {
+    if group != DAEMON_POOL || !initial::is_pool_in_force() {
+        return Ok(());
+    }
+    let text = format!(
+        "{group} is kept by the daemon, which would set it back: bonsai config set capacity.write=RATE changes what all \
+         services share, bonsai set SERVICE write=RATE the limit of one"
+    );
+    Err(Refusal::input(text))
+}
+
 fn set(args: &GroupSet) -> anyhow::Result<u8> {
     let limits = limits(&args.limits)?;
+    is_not_the_daemons(&args.group)?;
     let shared = place::find(&args.group)?;
     let mut editor = shared.edit(monotonic_ns())?;
     let before = editor.things().to_vec();
@@ -226,6 +239,7 @@ fn leave(args: &GroupLeave) -> anyhow::Result<u8> {
 
 fn remove(args: &GroupRemove) -> anyhow::Result<u8> {
     let name = args.group.as_str();
+    is_not_the_daemons(name)?;
     let group = place::find(name)?;
     let members = group.reports().into_iter().filter(|m| is_alive(&m.who));
     let names: Vec<String> = members.map(|member| member.who.name).collect();

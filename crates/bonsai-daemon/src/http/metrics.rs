@@ -1,4 +1,4 @@
-//! Metrics for Prometheus (the text format of OpenMetrics 1.0), made of the latest picture.
+//! Metrics for Prometheus, made of the latest picture, in the text format that is asked for ([`crate::exposition`]).
 //!
 //! Names end with their unit, counters with `_total`. Rates of bytes and of calls are metrics of
 //! their own, since they cannot be added up.
@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use bonsai_api::{LinkState, LinkView, Links};
 use bonsai_policy::Grant;
@@ -24,6 +24,7 @@ use prometheus_client::registry::Registry;
 
 use super::App;
 use super::body::{Failure, aside};
+use crate::exposition::accepted;
 use crate::links::{Kept, Orders};
 use crate::picture::{Picture, per_s};
 use crate::problems::unavailable;
@@ -50,6 +51,11 @@ struct Of {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct All {
     resource: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -97,6 +103,7 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
 pub(super) async fn metrics(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let picture = Arc::clone(&app.published.pictures.borrow());
     let kept = app.links.as_ref().map(Orders::kept);
@@ -117,8 +124,12 @@ pub(super) async fn metrics(
     });
     let text = text.await?;
     let text = text.map_err(|error| unavailable(error.to_string()))?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok());
+    let (kind, text) = accepted(accept, text);
+    let head = [(header::CONTENT_TYPE, kind), (header::VARY, "accept")];
+    Ok((head, text).into_response())
 }
 
 /// All that there is to say of interfaces.
@@ -323,6 +334,10 @@ fn daemon(registry: &mut Registry, picture: &Picture) {
             capacity.set(resource, &of, per_s(rate));
         }
     }
+    let build = Family::<Build, Value>::default();
+    let version = env!("CARGO_PKG_VERSION");
+    build.get_or_create(&Build { version }).set(1.0);
+    registry.register("build_info", "Version of the daemon; always 1", build);
     let health = &picture.health;
     let seconds = |ns: u64| ns as f64 / 1e9;
     for (name, help, value) in [

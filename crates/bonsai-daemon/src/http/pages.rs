@@ -28,6 +28,12 @@ const PORTS: std::ops::RangeInclusive<u16> = 700..=740;
 /// Pages of a user at a time.
 const MOST_OF_USER: usize = 50;
 
+/// Digits of a token's hash in the name by which its page is ended.
+const NAME_DIGITS: usize = 12;
+
+/// The beginning of such a name. Tokens that are made by name have no `:` in it.
+const NAME: &str = "page:";
+
 /// The form of [`Kept`].
 const VERSION: u32 = 1;
 
@@ -154,6 +160,28 @@ impl Pages {
         self.write();
     }
 
+    /// Open pages by the name that ends them.
+    pub(super) fn list(&self) -> Vec<(String, Bearer)> {
+        let now = unix_ms();
+        let all = self.all();
+        let open = all.tokens.iter().filter(|(_, page)| page.holds(now));
+        let named = open.map(|(hash, page)| (name(hash), page.clone()));
+        named.collect()
+    }
+
+    /// Ends the page of a name; false where no page has it. This waits for the disk, as [`Pages::insert`] does.
+    pub(super) fn revoke(&self, wanted: &str) -> bool {
+        let mut all = self.all();
+        let before = all.tokens.len();
+        all.tokens.retain(|hash, _| name(hash) != wanted);
+        let is_ended = all.tokens.len() < before;
+        drop(all);
+        if is_ended {
+            self.write();
+        }
+        is_ended
+    }
+
     /// Writes again what could not be written, once a disk has room again.
     pub(crate) fn write_again(&self) {
         if self.is_behind.load(Ordering::Relaxed) {
@@ -182,6 +210,15 @@ impl Pages {
         });
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
     }
+}
+
+/// Tells whether a name is one of a page.
+pub(super) fn is_name(name: &str) -> bool {
+    name.starts_with(NAME)
+}
+
+fn name(hash: &str) -> String {
+    format!("{NAME}{}", hash.get(..NAME_DIGITS).unwrap_or(hash))
 }
 
 /// Ends the oldest page of whoever has most.

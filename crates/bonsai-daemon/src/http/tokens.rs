@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::body::{Failure, Json, Part, aside};
-use super::pages::Pages;
+use super::pages::{self, Pages};
 use super::places::administers;
 use crate::problems::{bad_input, forbidden, problem};
 use crate::state_file;
@@ -230,7 +230,7 @@ fn may(who: &Who) -> Result<(), Problem> {
     ))
 }
 
-/// The tokens there are.
+/// The tokens there are, those of open pages included.
 #[utoipa::path(
     get, path = "/v1/tokens", tag = "access",
     responses(
@@ -245,14 +245,21 @@ pub(super) async fn list(
     may(&who)?;
     let known = app.tokens.known();
     let now = unix_ms();
-    let tokens = known.values().map(|bearer| Token {
-        name: bearer.name.trim_start_matches("token ").to_owned(),
+    let listed = |name: String, page_of: Option<String>, bearer: &Bearer| Token {
+        name,
+        page_of,
         scope: bearer.scope,
         created_unix_ms: bearer.created_unix_ms,
         until_unix_ms: bearer.until_unix_ms,
         expired: !bearer.holds(now),
+    };
+    let tokens = known.values().map(|bearer| {
+        let name = bearer.name.trim_start_matches("token ").to_owned();
+        listed(name, None, bearer)
     });
-    Ok(axum::Json(tokens.collect()))
+    let pages = app.tokens.pages.list().into_iter();
+    let pages = pages.map(|(name, page)| listed(name, Some(page.name.clone()), &page));
+    Ok(axum::Json(tokens.chain(pages).collect()))
 }
 
 /// Makes a token.
@@ -318,7 +325,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, axum::Json(made)))
 }
 
-/// Ends a token.
+/// Ends a token, or a page.
 #[utoipa::path(
     delete, path = "/v1/tokens/{name}", tag = "access",
     params(("name" = String, Path, description = "What it is called.")),
@@ -334,6 +341,14 @@ pub(super) async fn revoke(
     Part(name): Part,
 ) -> Result<StatusCode, Failure> {
     may(&who)?;
+    if pages::is_name(&name) {
+        let ends = name.clone();
+        if aside(move || app.tokens.pages.revoke(&ends)).await? {
+            return Ok(StatusCode::NO_CONTENT);
+        }
+        let text = format!("there is no open page {name:?}: GET /v1/tokens lists them");
+        return Err(problem(404, "unknown-token", "No such token", text).into());
+    }
     let change = move |known: &mut BTreeMap<String, Bearer>| {
         let before = known.len();
         known.retain(|_, bearer| bearer.name != format!("token {name}"));

@@ -1,7 +1,7 @@
 //! Tracks as they lie in a file, whatever their codec is: for HLS, which carries what a browser can decode.
 //!
-//! [`Clip`](super::Clip) has what RTP carries; here is the sample description of each track as bytes, and all tracks of
-//! sound and text.
+//! [`Clip`](super::Clip) has the tracks that RTP carries; here is the sample description of each track as bytes, and all tracks
+//! of sound and text.
 
 pub(crate) use super::boxes::child;
 use super::boxes::children;
@@ -16,7 +16,7 @@ const MOST_TRACKS: usize = 64;
 /// A sample description of more bytes is none.
 const MOST_ENTRY: usize = 1 << 20;
 
-/// What a track is for.
+/// Purpose of a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
     /// Pictures.
@@ -30,7 +30,7 @@ pub enum Media {
 /// A track.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// What it is for.
+    /// Its purpose.
     pub media: Media,
     /// The name of its codec: the kind of its sample description.
     pub codec: [u8; 4],
@@ -50,8 +50,8 @@ pub struct Stored {
     pub bits_per_sec: u64,
 }
 
-/// Reads the first track of pictures, and all tracks of sound and text; and names what is left out. `movie` is the body of
-/// a movie box of a file of so many bytes.
+/// Reads the first track of pictures, and all tracks of sound and text; and names the tracks that are left out. `movie` is the body of
+/// a movie box, `file_bytes` the length of its file.
 ///
 /// # Errors
 /// There is nothing to be seen or heard in it.

@@ -1,7 +1,7 @@
-//! What goes before samples in fragmented MP4 (ISO/IEC 14496-12, 8.8): the header of a track, and the head of a segment.
+//! Boxes before the samples of fragmented MP4 (ISO/IEC 14496-12, 8.8): the header of a track, and the head of a segment.
 //!
 //! Fields are written by mp4-atom. The sample description and the track header are copied from the file as they are: a
-//! description that is taken apart and put together again would lose what the library does not know.
+//! description that is taken apart and put together again would lose fields that the library does not know.
 
 use mp4_atom::{
     Decode as _, Dinf, Dref, DrefEntry, Encode, FourCC, Ftyp, Hdlr, Mdhd, Mfhd, Moof, Mvhd, Smhd,
@@ -20,7 +20,7 @@ const OTHER: u32 = 1 << 24 | 1 << 16;
 /// Bytes of a header with a long length.
 const LONG: u64 = 16;
 
-/// A box around what is in it.
+/// A box around its parts.
 fn boxed(kind: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
     let size = 8 + parts.iter().map(|part| part.len()).sum::<usize>();
     // A description has a megabyte at most.

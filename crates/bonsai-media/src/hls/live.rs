@@ -1,4 +1,4 @@
-//! A live stream as HLS: what comes in is cut into segments and parts of them, of which the last are kept.
+//! A live stream as HLS: pictures and sound are cut into segments and parts, of which the last are kept.
 //!
 //! ```text
 //!   pictures, sound ──push──> parts of half a second ──> segments, each from a key picture on ──> window of the last
@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //! 1. Times of decoding go forward over connections: a source that comes back begins behind the end of what was there.
-//! 2. What is kept is bounded by time and by bytes, whatever a source sends.
-//! 3. What a playlist has named can be had for as long as it is in the window.
+//! 2. The window is bounded by time and by bytes, whatever a source sends.
+//! 3. A segment or part that a playlist has named can be had for as long as it is in the window.
 
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,16 +25,16 @@ use super::codecs;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// A segment ends at the first key picture that is so much later than its beginning, ns.
+/// Least length of a segment, ns: it ends at the first key picture behind that.
 const TARGET_NS: i64 = 2 * SECOND;
 
-/// A part is at most so long, ns.
+/// Greatest length of a part, ns.
 const PART_NS: i64 = SECOND / 2;
 
 /// Pictures that are further apart than this, ns, are in no parts: a part would be a picture or two.
 const SLOWEST: i64 = SECOND / 13;
 
-/// A segment that has no key picture for so long, or so many bytes, ends where it is.
+/// Greatest length of a segment without another key picture, ns, and its most bytes.
 const LONGEST_NS: i64 = 30 * SECOND;
 const LARGEST_BYTES: usize = 48 << 20;
 
@@ -42,7 +42,7 @@ const LARGEST_BYTES: usize = 48 << 20;
 const SEGMENTS: usize = 8;
 const WINDOW_BYTES: usize = 160 << 20;
 
-/// Of the last segments the parts are listed.
+/// Last segments whose parts are listed.
 const WITH_PARTS: usize = 3;
 
 /// The first time of a stream, ns: decoding may begin before that.
@@ -82,7 +82,7 @@ struct Part {
 #[derive(Clone, Debug)]
 struct Segment {
     parts: Vec<Part>,
-    /// Which of the headers is its.
+    /// The number of its header.
     header: usize,
     /// Whether its times follow those of the segment before it.
     goes_on: bool,
@@ -106,7 +106,7 @@ struct Lane {
     /// When the last unit was shown that came, and from one to the next.
     last: Option<i64>,
     step: i64,
-    /// Of pictures out of order: how much decoding is ahead.
+    /// Ticks that decoding is ahead of showing, where pictures are out of order.
     delay: i64,
     is_out_of_order: bool,
     /// The last time of decoding.
@@ -128,7 +128,7 @@ pub struct Live {
     header: usize,
     codecs: String,
     size: Option<(u16, u16)>,
-    /// Of the open segment and of its open part, ns; and the end of all that was.
+    /// Begin of the open segment and of its open part, and the end of all before, ns.
     segment_ns: i64,
     part_ns: i64,
     end_ns: i64,
@@ -184,7 +184,7 @@ impl Live {
         places
     }
 
-    /// The source is gone: what has come of it is shown.
+    /// The source is gone: pictures that have come of it are shown.
     pub fn end(&mut self) {
         if self.is_open {
             let until = self.lanes.iter().filter_map(Lane::until_ns).max();
@@ -193,7 +193,7 @@ impl Live {
         }
     }
 
-    /// The track by whose times segments are cut: the pictures, or else the sound.
+    /// The track that segments are cut by: the pictures, or else the sound.
     fn main(&self) -> Option<usize> {
         let is_video = |lane: &Lane| lane.stored.media == Media::Video;
         let video = self.lanes.iter().position(is_video);
@@ -209,7 +209,7 @@ impl Live {
         let Some(track) = self.lanes.get_mut(lane) else {
             return false;
         };
-        // All begins with a picture that decoding can begin with.
+        // A stream begins with a picture that decoding can begin with.
         if !self.is_open && (lane != main || !unit.is_key) {
             return false;
         }
@@ -235,7 +235,7 @@ impl Live {
         has_changed
     }
 
-    /// Ends what ends before a unit of the main track at that time; `next_ns` is the time behind it where there are parts.
+    /// Ends the part and the segment that end before a unit of the main track at that time; `next_ns` is the time behind it where there are parts.
     fn cut(&mut self, at: i64, is_key: bool, next_ns: Option<i64>) -> bool {
         let lasts = at - self.segment_ns;
         let bytes = self.segments.back().map_or(0, Segment::bytes);

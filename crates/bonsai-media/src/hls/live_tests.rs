@@ -35,7 +35,7 @@ fn boxed(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
     [&size.to_be_bytes()[..], kind, body].concat()
 }
 
-/// Pictures of 40 ms, a key each so many, in an order of decoding that `place` gives; and sound beside them.
+/// Pictures of 40 ms with a key each `keys`, shown at the places that `place` gives; and sound beside them.
 fn film(live: &mut Live, seconds: i64, keys: i64, place: impl Fn(i64) -> i64) {
     for at in 0..seconds * 25 {
         let picture = Unit {
@@ -56,7 +56,7 @@ fn film(live: &mut Live, seconds: i64, keys: i64, place: impl Fn(i64) -> i64) {
     }
 }
 
-/// What is read of the tracks of a header and segments: times of decoding and of showing.
+/// Times of decoding and of showing that a header and segments have for the first track.
 fn read(bytes: &[u8]) -> Vec<(i64, i64)> {
     let length = bytes.len() as u64;
     let mut finder = Finder::new(length);
@@ -86,7 +86,7 @@ fn read(bytes: &[u8]) -> Vec<(i64, i64)> {
         .collect()
 }
 
-/// All that is in the window, as a file.
+/// The segments in the window, as a file.
 fn whole(live: &Live) -> Vec<u8> {
     let mut all = live.header(1).expect("a header").to_vec();
     for number in live.first.. {

@@ -1,4 +1,4 @@
-//! Subtitles as WebVTT (W3C), which is what HLS carries (RFC 8216, 3.5): from SubRip files, and from tracks of text
+//! Subtitles as WebVTT (W3C), the form that HLS carries (RFC 8216, 3.5): from SubRip files, and from tracks of text
 //! (3GPP TS 26.245, ISO/IEC 14496-30).
 
 use core::fmt::Write as _;
@@ -11,7 +11,7 @@ pub fn is_known(codec: [u8; 4]) -> bool {
     matches!(&codec, b"tx3g" | b"text" | b"wvtt")
 }
 
-/// The first lines of a file whose times are those of a film that is moved by so much.
+/// The first lines of a file of cues for a film that is moved by `lead_ns`.
 #[must_use]
 pub fn heading(lead_ns: u64) -> String {
     // RFC 8216, 3.5: ticks of 90 kHz at the time zero of the cues.
@@ -89,7 +89,7 @@ fn time(ms: u64) -> String {
     format!("{:02}:{:02}:{:02}.{ms:03}", s / 3600, s / 60 % 60, s % 60)
 }
 
-/// A SubRip file as WebVTT, behind [`heading`]; what is no cue in it is left out. Markup is that of both (`<i>`).
+/// A SubRip file as WebVTT, behind [`heading`]; blocks that are no cue are left out. Markup is that of both (`<i>`).
 #[must_use]
 pub fn of_srt(text: &str) -> String {
     let text = text

@@ -9,5 +9,6 @@ mod invariants;
 mod machine;
 mod mistakes;
 mod modes;
+mod owners;
 mod pool;
 mod qos;

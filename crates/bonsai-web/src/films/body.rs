@@ -21,9 +21,9 @@ const PIECE: u64 = 64 << 10;
 struct Sending {
     known: Arc<Known>,
     head: Vec<u8>,
-    /// What is left, last first.
+    /// Ranges that are left, last first.
     ranges: Vec<(u64, u64)>,
-    /// What is said of it where it ends before its end.
+    /// Its name in the log, where it ends before its end.
     name: String,
     reading: Reading,
 }

@@ -1,4 +1,4 @@
-//! Films whose tables have been read, as many as fit.
+//! Films with tables that have been read; the least used go where there is no room.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,10 +18,10 @@ use crate::answer::Refused;
 /// Bytes of tables that are kept. Those of a film of two hours take 12 MB.
 const KEPT: usize = 256 << 20;
 
-/// What each film counts for at the least.
+/// Least size that a film counts with, bytes.
 const EACH: usize = 64 << 10;
 
-/// Films whose tables are read at a time.
+/// Tables of films that are read at a time.
 const AT_A_TIME: usize = 2;
 
 /// Bytes of a sample of subtitles at most.
@@ -39,7 +39,7 @@ impl Known {
         self.film.memory().max(EACH)
     }
 
-    /// Whether its file is still as it was.
+    /// An error if its file is no longer as it was.
     pub(super) fn is_the_same(&self) -> io::Result<()> {
         match Stamp::of(&self.opened.file)? == self.opened.stamp {
             true => Ok(()),
@@ -76,7 +76,7 @@ impl Shelf {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A film whose tables have been read of the file as it is now.
+    /// A film with tables that were read of the file as it is now.
     fn found(&self, path: &str, stamp: Stamp) -> Option<Arc<Known>> {
         let mut kept = self.kept();
         kept.uses += 1;

@@ -20,15 +20,15 @@ use crate::house::House;
 
 use super::Channel;
 
-/// Each step of asking may take so long, and nothing comes for so long, before the source is gone.
+/// Longest answer to a request, and longest silence, of a source that is there.
 const STEP: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long after a source has gone it is asked for again: first, and at most.
+/// Pause before a source that has gone is asked for again: the first, and the longest.
 const AGAIN: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(30);
 
-/// A source that has played for so long is asked for again at once.
+/// A source that has played for this time begins with the first pause again.
 const STEADY: Duration = Duration::from_secs(60);
 
 /// The longest name of a stream.
@@ -37,21 +37,21 @@ const MOST_NAME: usize = 64;
 /// A live stream of another server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Source {
-    /// What it is called here.
+    /// Its name here.
     pub(crate) name: String,
     url: Url,
     creds: Option<(String, String)>,
     transport: Way,
 }
 
-/// How packets come.
+/// Transport of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Tcp,
     Udp,
 }
 
-/// Why a source makes no sense.
+/// Mistake in a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// It has no name, or a bad one.
@@ -142,7 +142,7 @@ pub(super) async fn run(channel: Arc<Channel>, house: Arc<House>) {
     }
 }
 
-/// What is done in time, or that it was not.
+/// Does a step, in time or not at all.
 async fn in_time<T>(
     step: &str,
     work: impl Future<Output = Result<T, retina::Error>>,
@@ -205,7 +205,7 @@ fn is_shown(stream: &Stream) -> bool {
 #[derive(Default)]
 struct Playing {
     inputs: Vec<Input>,
-    /// For each track of the source, which of the live stream it is.
+    /// The number of each track of the source in the live stream.
     places: Vec<Option<usize>>,
     /// The time that the live stream began at, as the tracks' clocks count it, s.
     begun_s: f64,
@@ -234,7 +234,7 @@ impl Playing {
                         let at_s = frame.timestamp().elapsed_secs();
                         self.begin(channel, demuxed.streams(), shown, at_s);
                     }
-                    // Of pictures that refer to what was lost nothing good is seen.
+                    // Pictures that refer to a lost one would be shown broken.
                     self.is_broken = (self.is_broken || frame.loss() > 0) && !is_key;
                     if self.is_broken {
                         continue;
@@ -284,7 +284,7 @@ impl Playing {
             let (media, entry) = match streams[track].parameters() {
                 Some(ParametersRef::Video(of)) => (Media::Video, of.mp4_sample_entry().build()),
                 Some(ParametersRef::Audio(of)) => (Media::Audio, of.mp4_sample_entry().build()),
-                // Pictures whose parameters come among them.
+                // The parameters of some pictures come among these.
                 Some(ParametersRef::Message(_)) | None => continue,
             };
             if let Ok(entry) = entry {

@@ -54,7 +54,7 @@ pub(crate) fn token(command: &TokenCommand) -> anyhow::Result<u8> {
 
 /// Tokens, and when each ends; at a time, ms since 1970.
 fn listed(tokens: &[Token], now: u64) -> String {
-    let mut rows = table(&["token", "may", "holds"], &[]);
+    let mut rows = table(&["token", "page of", "may", "holds"], &[]);
     for token in tokens {
         let may = match token.scope {
             TokenScope::Read => "read",
@@ -71,7 +71,8 @@ fn listed(tokens: &[Token], now: u64) -> String {
             }
             Some(until) => format!("{} more", time(until.saturating_sub(now))),
         };
-        rows.add_row([token.name.as_str(), may, &holds]);
+        let page_of = token.page_of.as_deref().unwrap_or("-");
+        rows.add_row([token.name.as_str(), page_of, may, &holds]);
     }
     finish(&rows)
 }
@@ -84,6 +85,7 @@ mod tests {
     fn the_end_of_each_token_is_listed() {
         let token = |name: &str, until_unix_ms, expired| Token {
             name: name.to_owned(),
+            page_of: None,
             scope: TokenScope::Read,
             created_unix_ms: 0,
             until_unix_ms,

@@ -1,4 +1,4 @@
-//! Metrics of a server over HTTP, in the text format of OpenMetrics 1.0.
+//! Metrics of a server over HTTP, in the text format that is asked for: OpenMetrics 1.0, or the older one of Prometheus.
 //!
 //! A thread of its own answers them from counters that are kept anyway: no request of a client waits for it.
 
@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bonsai_daemon::exposition::accepted;
 use bonsai_nbd::control::{ExportStatus, status};
 use bonsai_nbd::export::Export;
 use bonsai_services::refusal::Refusal;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -158,8 +159,9 @@ fn answer(request: &Request<Incoming>, exports: &[Arc<Export>]) -> Response<Full
     }
     match text(exports) {
         Ok(text) => {
+            let accept = request.headers().get(ACCEPT);
+            let (kind, text) = accepted(accept.and_then(|accept| accept.to_str().ok()), text);
             let mut response = of(StatusCode::OK, text);
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             let kind = HeaderValue::from_static(kind);
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response

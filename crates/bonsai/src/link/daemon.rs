@@ -1,9 +1,9 @@
 //! Interfaces, through root's daemon where it runs.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bonsai_api::{LinkChanged, LinkState, Links, Span};
+use bonsai_api::{LinkBy, LinkChanged, LinkState, Links, Span};
 use bonsai_client::{Client, ClientError};
 use bonsai_host::runtime_dir;
 use bonsai_link::rate_text;
@@ -14,6 +14,9 @@ use serde_json::{Map, Value, json};
 use crate::cli::{Changing, LinkClear, LinkOf, LinkSet};
 use crate::daemon::{how, lines, roots, said};
 use crate::output::{print, print_json};
+
+/// Time that the kernel has to take limits away.
+const FREE: Duration = Duration::from_secs(3);
 
 /// What cannot be done without the daemon.
 ///
@@ -122,26 +125,72 @@ pub(super) fn clear(args: &LinkClear) -> anyhow::Result<Option<u8>> {
     }
 }
 
-/// All that is configured and, if that is for good, all that was done by hand.
+/// All that is configured and, if that is for good, all that was done by hand. Each interface is named, so that one which the file gets
+/// later has its limit.
 fn clear_all(client: &Client, args: &LinkClear) -> anyhow::Result<u8> {
-    let patch = json!({"links": null});
+    let configured = client.config().map_err(said)?.links;
+    let nothing: Map<_, _> = configured
+        .keys()
+        .map(|name| (name.clone(), Value::Null))
+        .collect();
     let changed = client
-        .change_config(&patch, &how(&args.how))
+        .change_config(&json!({"links": nothing}), &how(&args.how))
         .map_err(said)?;
-    let by_hand = match args.how.lasts.is_none() && !args.how.dry_run {
+    let is_for_good = args.how.lasts.is_none() && !args.how.dry_run;
+    let by_hand = match is_for_good {
         true => bonsai_tenants::clear(&runtime_dir()?, None).map_err(super::said)?,
         false => bonsai_tenants::Cleared::default(),
     };
+    let left = match args.how.dry_run {
+        true => Vec::new(),
+        false => left(client, |name| configured.contains_key(name))?,
+    };
+    let code = u8::from(!left.is_empty());
     if args.json {
-        print_json(&changed, false)?;
-        return Ok(0);
+        let mut document = serde_json::to_value(&changed)?;
+        document["cleared"] = json!(by_hand.interfaces);
+        document["notes"] = json!(by_hand.notes);
+        document["not_in_force"] = json!(left);
+        print_json(&document, false)?;
+        return Ok(code);
     }
     let mut all = lines(&changed);
     let cleared = by_hand.interfaces.iter();
     all.extend(cleared.map(|name| format!("{name}: as it was before")));
     all.extend(by_hand.notes.iter().map(|note| format!("  {note}")));
+    if !is_for_good {
+        let views = client.links().map_err(said)?.links.into_iter();
+        let by_hand = views.filter(|view| view.by == Some(LinkBy::Hand));
+        let would = match args.how.dry_run && args.how.lasts.is_none() {
+            true => "would be as it was before",
+            false => "stays limited, for that was done by hand",
+        };
+        all.extend(by_hand.map(|view| format!("{}: {would}", view.target.unwrap_or(view.name))));
+    }
+    all.extend(left);
     print(&(all.join("\n") + "\n"))?;
-    Ok(0)
+    Ok(code)
+}
+
+/// Interfaces that still have a limit after it was taken away, and why, in words. The kernel has a moment for it.
+fn left(client: &Client, is_cleared: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
+    let deadline = Instant::now() + FREE;
+    loop {
+        let views = client.links().map_err(said)?.links.into_iter();
+        let left = views.filter_map(|view| {
+            let target = view.target.filter(|target| is_cleared(target))?;
+            let is_limited = view.by.is_some() && view.state != LinkState::Free;
+            let why = view
+                .problem
+                .unwrap_or_else(|| "its limit is still there".to_owned());
+            is_limited.then(|| format!("{target}: not in force: {why}"))
+        });
+        let left: Vec<String> = left.collect();
+        if left.is_empty() || Instant::now() >= deadline {
+            return Ok(left);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// What has become of a change. The code is 1 where it cannot be in force.

@@ -1,6 +1,7 @@
 //! The judgement in one sentence. Pure: no clock, no I/O.
 
-use bonsai_units::{Bytes, format_duration_ns};
+use bonsai_services::group::DAEMON_POOL;
+use bonsai_units::{Bytes, Resource, format_duration_ns};
 
 use super::judge::{Cause, Queues, Seen, Verdict, share};
 use super::spent::Spent;
@@ -9,6 +10,15 @@ use super::spent::Spent;
 fn raise(service: &str, limit: &str) -> String {
     let shared = limit.strip_prefix("group ");
     match shared.and_then(|shared| shared.split_once(' ')) {
+        // The daemon sets back what is changed of its pool.
+        Some((DAEMON_POOL, name)) => {
+            let shared = Resource::ALL.into_iter().find(|of| of.class() == name);
+            let capacity = shared.map_or(name, |of| of.name());
+            format!(
+                "bonsai config set capacity.{capacity}=RATE, its guarantee in it with: bonsai set {service} --guarantee \
+                 {name}=RATE, its own limit with: bonsai set {service} {name}=RATE"
+            )
+        }
         Some((group, name)) => format!(
             "bonsai group set {group} {name}=RATE, or its part of it with: bonsai set {service} \
              --guarantee {name}=RATE"
@@ -159,6 +169,21 @@ mod tests {
         seen.lifted_ns = 800 * MS;
         let text = judge(&seen).sentence;
         assert!(text.contains("80 % of the last second waiting for a limit that has been lifted"));
+    }
+
+    #[test]
+    fn a_limit_of_the_daemons_pool_is_raised_by_the_daemon() {
+        let advice = raise("vod", "group daemon-pool write");
+        assert_eq!(
+            advice,
+            "bonsai config set capacity.write=RATE, its guarantee in it with: bonsai set vod --guarantee write=RATE, its own limit \
+             with: bonsai set vod write=RATE"
+        );
+        assert!(
+            raise("vod", "group daemon-pool all")
+                .starts_with("bonsai config set capacity.calls=RATE")
+        );
+        assert!(raise("vod", "group g send").starts_with("bonsai group set g send=RATE"));
     }
 
     #[test]

@@ -142,6 +142,43 @@ fn the_command_goes_through_the_daemon() {
 }
 
 #[test]
+fn all_limits_go_at_once_and_one_that_the_file_gets_later_holds() {
+    let file = "[links.v1]\ntx = \"8Mbit/s\"\n";
+    let test = "all_limits_go_at_once_and_one_that_the_file_gets_later_holds";
+    let Some(mut machine) = Machine::new(test, file) else {
+        return;
+    };
+    machine.pair("v2", "eth1");
+    machine.until("the limit", || machine.has("v1", "8Mbit"));
+    machine.kill();
+    let said = machine.say(&["link", "set", "v2", "tx=7Mbit/s"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    machine.start();
+    machine.until("both are shown", || {
+        let said = machine.say(&["link", "ls", "--limited", "--for", "10ms"]);
+        said.out.contains("v1") && said.out.contains("by hand")
+    });
+    let said = machine.say(&["link", "clear", "--all", "--dry-run"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for expected in [
+        "links.v1.tx: 8Mbit/s -> nothing",
+        "v2: would be as it was before",
+    ] {
+        assert!(said.out.contains(expected), "{expected}: {said:?}");
+    }
+    assert!(machine.has("v1", "8Mbit") && machine.has("v2", "7Mbit"));
+    let said = machine.say(&["link", "clear", "--all"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("v2: as it was before"), "{said:?}");
+    assert!(!machine.has("v1", "8Mbit") && !machine.has("v2", "7Mbit"));
+    // What was taken away is what there was: the file may have others.
+    let more = format!("{file}[links.v2]\ntx = \"6Mbit/s\"\n");
+    std::fs::write(machine.place.path().join("bonsai.toml"), more).expect("written");
+    machine.until("the limit of the file", || machine.has("v2", "6Mbit"));
+    assert!(!machine.has("v1", "8Mbit"), "it is taken away");
+}
+
+#[test]
 fn what_others_change_is_put_right_and_said() {
     let config = "[links.v1]\ntx = \"8Mbit/s\"\nrx = \"9Mbit/s\"\n";
     let Some(machine) = Machine::new("what_others_change_is_put_right_and_said", config) else {

@@ -18,6 +18,7 @@ mod owners;
 mod scopes;
 mod secure;
 mod shares;
+mod shipped;
 mod stalls;
 mod top;
 mod users;

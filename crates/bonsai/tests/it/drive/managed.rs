@@ -180,11 +180,17 @@ fn the_pid_file_of_a_server_that_runs_stays() {
 }
 
 fn http(port: &str, request: &str) -> String {
+    http_accepting(port, request, "*/*")
+}
+
+fn http_accepting(port: &str, request: &str, accept: &str) -> String {
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("connected");
     stream
         .set_read_timeout(Some(Duration::from_secs(10)))
         .expect("a timeout");
-    let request = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let request = format!(
+        "{request} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(request.as_bytes()).expect("written");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("read");
@@ -206,7 +212,13 @@ fn metrics_are_those_of_the_exports() {
     assert_eq!(client.read(SIZE, 1), Err(22));
     let port = drive.heard("metrics are at http://127.0.0.1:");
     let port = port.split('/').next().expect("a port");
-    let text = http(port, "GET /metrics");
+    let plain = http(port, "GET /metrics");
+    assert!(plain.contains("text/plain; version=0.0.4"), "{plain}");
+    assert!(
+        plain.contains("# TYPE bonsai_block_requests_total counter"),
+        "{plain}"
+    );
+    let text = http_accepting(port, "GET /metrics", "application/openmetrics-text");
     assert!(
         text.starts_with("HTTP/1.1 200") && text.contains("application/openmetrics-text"),
         "{text}"

@@ -414,12 +414,40 @@ fn metrics_are_those_of_the_dashboard() {
         ring.of("vod", "read")["enforced"] == "pool"
     });
     ring.done(&["set", "vod", "read=16MB/s"]);
-    let answer = ring.ask("GET", "/metrics", "");
+    // A client that does not ask for OpenMetrics gets the older format, in which a counter is described by its whole name.
+    let plain = ring.ask("GET", "/metrics", "");
+    assert!(
+        plain.head.contains("text/plain; version=0.0.4"),
+        "{plain:?}"
+    );
+    assert!(
+        plain
+            .body
+            .contains("# TYPE bonsai_service_bytes_total counter\n"),
+        "{plain:?}"
+    );
+    assert!(
+        plain.body.contains("# HELP bonsai_service_bytes_total "),
+        "{plain:?}"
+    );
+    assert!(!plain.body.contains("# EOF"), "{plain:?}");
+    let open = ["accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5"];
+    let answer = ring.raw(request("GET", "/metrics", &open, "").as_bytes());
     assert!(
         answer.head.contains("application/openmetrics-text"),
         "{answer:?}"
     );
     assert!(answer.body.ends_with("# EOF\n"), "{answer:?}");
+    assert!(
+        answer
+            .body
+            .contains("# TYPE bonsai_service_bytes counter\n"),
+        "{answer:?}"
+    );
+    assert!(
+        answer.body.contains("bonsai_build_info{version="),
+        "{answer:?}"
+    );
     // One line after another: a type, a help, values with labels.
     let mut known = std::collections::BTreeSet::new();
     for line in answer.body.lines().filter(|line| !line.starts_with('#')) {

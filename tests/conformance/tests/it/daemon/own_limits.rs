@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::fixture::{Ends, Ring};
@@ -181,4 +182,20 @@ fn a_change_that_a_group_holds_or_is_only_tried_says_so() {
     let still = "vod: the group g still lets it have at most 4 MB/s of read (bonsai group set g changes it)";
     assert!(held.stdout.contains(still), "{held:?}");
     ring.done(&["set", "vod", "read=3MB/s"]);
+}
+
+#[test]
+fn the_pool_is_not_changed_past_the_daemon_that_keeps_it() {
+    let mut ring = Ring::started("[capacity]\nread = \"20MB/s\"\n");
+    let _vod = ring.reader("vod");
+    ring.until("it is in the pool", |ring| {
+        ring.of("vod", "read")["enforced"] == "pool"
+    });
+    let expected = "bonsai config set capacity.write=RATE";
+    ring.refused(&["group", "set", "daemon-pool", "read=30MB/s"], expected);
+    ring.refused(&["group", "remove", "daemon-pool"], expected);
+    // Nothing else can change it once no daemon does.
+    ring.end(Signal::KILL);
+    let said = ring.done(&["group", "set", "daemon-pool", "read=30MB/s"]);
+    assert!(said.contains("20 MB/s -> 30 MB/s"), "{said}");
 }

@@ -33,6 +33,39 @@ fn a_bound_of_an_owner_makes_no_promise() {
 }
 
 #[test]
+fn many_services_of_one_user_share_as_one() {
+    let test = "many_services_of_one_user_share_as_one";
+    let Some(machine) = Machine::started(test, "[capacity]\nread = \"20MB/s\"\n") else {
+        return;
+    };
+    let bulk = machine.bob.reader("bulk");
+    let names: Vec<String> = (0..5).map(|i| format!("a{i}")).collect();
+    let all: Vec<Ends> = names
+        .iter()
+        .map(|name| machine.alice.reader(name))
+        .collect();
+    let limit = |id: &str| machine.root.of(id, "read")["share"].as_f64().unwrap_or(0.0);
+    machine.until("each user has half", |_| {
+        let alice: f64 = names
+            .iter()
+            .map(|name| limit(&format!("54321:{name}")))
+            .sum();
+        (9e6..11e6).contains(&limit("54322:bulk")) && (9e6..11e6).contains(&alice)
+    });
+    let shares = machine.root.done(&["shares"]);
+    assert!(
+        shares.contains("all services of this user share a weight of 1"),
+        "{shares}"
+    );
+    // By service, where root says so.
+    machine.configure("[capacity]\nread = \"20MB/s\"\n[policy]\nowner-weight = 1000\n");
+    machine.until("each service has a sixth", |_| {
+        (3e6..4e6).contains(&limit("54322:bulk"))
+    });
+    drop((bulk, all));
+}
+
+#[test]
 fn further_limits_of_users_that_are_taken_out_while_no_daemon_runs_do_not_stay() {
     let test = "further_limits_of_users_that_are_taken_out_while_no_daemon_runs_do_not_stay";
     let limits = |text: &str| format!("[services.\"54321:vod\".limits]\n{text}");

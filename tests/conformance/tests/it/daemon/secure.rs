@@ -255,6 +255,55 @@ fn tokens_are_listed_with_their_end() {
 }
 
 #[test]
+fn one_page_is_ended_and_the_others_go_on() {
+    let ring = Ring::started("");
+    let open = || -> (String, String) {
+        let opened = ring.done(&["page", "--json"]);
+        let opened: serde_json::Value = serde_json::from_str(&opened).expect("JSON");
+        let url = opened["url"].as_str().expect("an address");
+        let (address, token) = url.split_once('#').expect("a token");
+        let address = address.trim_start_matches("http://").trim_end_matches('/');
+        (
+            address.to_owned(),
+            token.trim_start_matches("token=").to_owned(),
+        )
+    };
+    let status = |page: &(String, String)| {
+        let bearer = format!("authorization: Bearer {}", page.1);
+        let host = format!("host: {}", page.0);
+        over_tcp(
+            &page.0,
+            &request("GET", "/v1/status", &[&bearer, &host], ""),
+        )
+        .status
+    };
+    let pages = || -> Vec<String> {
+        let tokens: serde_json::Value =
+            serde_json::from_str(&ring.done(&["token", "list", "--json"])).expect("JSON");
+        let tokens = tokens.as_array().expect("tokens").iter();
+        let pages = tokens.filter(|token| token["page_of"].is_string());
+        pages
+            .map(|page| page["name"].as_str().expect("a name").to_owned())
+            .collect()
+    };
+    let first = open();
+    let names = pages();
+    assert_eq!(names.len(), 1, "{names:?}");
+    let second = open();
+    assert_eq!(pages().len(), 2);
+    assert_eq!((status(&first), status(&second)), (200, 200));
+    ring.refused(&["token", "revoke", "page:0123456789ab"], "no open page");
+    ring.done(&["token", "revoke", &names[0]]);
+    assert_eq!((status(&first), status(&second)), (401, 200));
+    assert_eq!(pages().len(), 1);
+    let listed = ring.done(&["token", "list"]);
+    assert!(
+        listed.contains("page:") && !listed.contains(&names[0]),
+        "{listed}"
+    );
+}
+
+#[test]
 fn a_page_goes_on_after_a_restart_where_nobody_else_can_take_its_port() {
     let mut ring = Ring::started("");
     let opened: serde_json::Value =
