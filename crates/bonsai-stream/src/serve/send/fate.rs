@@ -15,6 +15,10 @@ use super::Around;
 /// so long, nanoseconds of the clip: motion stops no longer than that.
 const SHORT: u64 = 2_000_000_000;
 
+/// Most of the end of a group of pictures that is left out at once for a viewer who is slow, nanoseconds: motion stops no
+/// longer than that.
+const TAIL: u64 = 1_000_000_000;
+
 /// Whether a sample is sent.
 pub(super) fn of(
     stream: &mut Stream,
@@ -67,7 +71,8 @@ pub(super) fn of(
 }
 
 /// True where a sample is left out as its viewer takes less than is sent, and too much waits already: first pictures
-/// that nothing is predicted from, then all up to the next that decoding can begin with.
+/// that nothing is predicted from, and the end of each group, the more of it the more waits; then all up to the next
+/// that decoding can begin with.
 fn is_too_slow(
     stream: &mut Stream,
     line: usize,
@@ -93,8 +98,24 @@ fn is_too_slow(
         stream.lanes[line].skips = is_picture;
         return Ok(true);
     }
-    let is_asked = waiting > room / 2 && is_picture && !sample.is_sync();
-    Ok(is_asked && is_disposable(stream, line, sample)? == Some(true))
+    if waiting <= room / 2 || !is_picture || sample.is_sync() {
+        return Ok(false);
+    }
+    if is_disposable(stream, line, sample)? == Some(true) {
+        return Ok(true);
+    }
+    let tail = stream.timeline.within(line, tail_ns(waiting, room));
+    let is_in_tail = tail.skip(1).any(Sample::is_sync);
+    stream.lanes[line].skips |= is_in_tail;
+    Ok(is_in_tail)
+}
+
+/// How much of the end of a group is left out: nothing where half of the room is taken, [`TAIL`] where all of it is. So what a
+/// viewer misses comes to rest at what the connection lacks, in pieces that are as short as that lets them be.
+fn tail_ns(waiting: usize, room: usize) -> i64 {
+    let half = (room / 2).max(1) as u64;
+    let over = (waiting as u64).saturating_sub(half).min(half);
+    i64::try_from(TAIL / 1000 * over / half * 1000).unwrap_or(0)
 }
 
 /// True where nothing is predicted from a picture; `None` where that is not known.
@@ -126,4 +147,25 @@ fn leaves_out(stream: &mut Stream, line: usize, around: &Around<'_>) -> io::Resu
         lane.sent = sent;
     }
     Ok(lane.skips)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_group_that_is_left_out_grows_with_what_waits() {
+        const ROOM: usize = 8 << 20;
+        for (waiting, ms) in [
+            (0, 0),
+            (ROOM / 2, 0),
+            (ROOM * 5 / 8, 250),
+            (ROOM * 3 / 4, 500),
+            (ROOM, 1000),
+            (ROOM * 2, 1000),
+        ] {
+            assert_eq!(tail_ns(waiting, ROOM), ms * 1_000_000, "{waiting}");
+        }
+        assert_eq!(tail_ns(2, 0), 1_000_000_000);
+    }
 }
