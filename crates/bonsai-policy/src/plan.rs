@@ -207,12 +207,11 @@ fn take_unasked(
     // The first service of each owner comes before the second one of any, as far as there is room.
     let mut before = BTreeMap::<&str, usize>::new();
     unasked.sort_by_cached_key(|(_, service)| {
-        let before = owner(&service.name).map_or(0, |owner| {
+        owner(&service.name).map_or(0, |owner| {
             let count = before.entry(owner).or_default();
             *count += 1;
             *count - 1
-        });
-        before
+        })
     });
     let mut take = |node: usize, service: &Resolved| {
         core::array::from_fn(|i| match service.is_soft(i) {
