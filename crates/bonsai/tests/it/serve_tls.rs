@@ -103,7 +103,11 @@ fn players_watch_and_fetch_over_tls() {
     };
     let url = format!("rtsps://{}/clip.mp4", secured.rtsp);
     assert_eq!(pictures(TEST, &url), Ok(50));
-    gstreamer(TEST, &url, &["tls-validation-flags=0"]);
+    // TLS of GLib is a package of its own.
+    match Path::new("/usr/lib/x86_64-linux-gnu/gio/modules/libgiognutls.so").exists() {
+        true => gstreamer(TEST, &url, &["tls-validation-flags=0"]),
+        false => skip(TEST, "GStreamer has no TLS (glib-networking)"),
+    }
     // Packets leave it encrypted or not at all.
     let asked = place.path().join("asked");
     fs::write(
