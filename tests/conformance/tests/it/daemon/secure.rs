@@ -151,17 +151,17 @@ fn a_certificate_that_cannot_be_used_is_said_before_anything_starts() {
     fs::copy(&key, &open).expect("a copy");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o640)).expect("a mode");
     for (certificate, key, expected) in [
-        (&none, &key, "none: cannot be read as PEM"),
-        (&pem, &none, "none: cannot be read as PEM"),
-        (&text, &key, "text: there is no certificate in it"),
-        (&pem, &text, "text: cannot be read as PEM"),
+        (&none, &key, "none: cannot be read: No such file"),
+        (&pem, &none, "none: cannot be read: No such file"),
+        (&text, &key, "text: has no certificate in PEM"),
+        (&pem, &text, "text: has no private key in PEM"),
         (
             &pem,
             &open,
-            "open: others may read it (mode 640): chmod 600",
+            "open: mode 640, by which others can read it: chmod 600",
         ),
-        (&pem, &other, "certificate and key do not fit"),
-        (&key, &pem, "there is no certificate in it"),
+        (&pem, &other, "is not the key of the certificate in"),
+        (&key, &pem, "has no certificate in PEM"),
     ] {
         ring.configure(&config(certificate, key));
         let said = finish(&mut ring.daemon_command(&[]), PATIENCE).expect("it ends");
@@ -203,7 +203,7 @@ fn a_renewed_certificate_is_used_without_a_restart() {
     // One after the other, as whatever renews them does.
     fs::rename(&next_key, &key).expect("renewed");
     ring.until("that they do not fit is said", |ring| {
-        problems(ring).contains("certificate and key do not fit")
+        problems(ring).contains("is not the key of the certificate in")
     });
     assert!(trusts(&before), "the one before is used");
     fs::copy(&next, folder.join("new")).expect("a copy");
@@ -214,7 +214,7 @@ fn a_renewed_certificate_is_used_without_a_restart() {
     // Written in its place.
     fs::write(&pem, "no PEM\n").expect("written");
     ring.until("that it is none is said", |ring| {
-        problems(ring).contains("there is no certificate in it")
+        problems(ring).contains("has no certificate in PEM")
     });
     assert!(trusts(&next));
 }
