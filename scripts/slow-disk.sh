@@ -26,7 +26,7 @@ for tool in cc python3; do
 done
 
 runtime=$(mktemp -d)
-daemon= service=
+daemon='' service=''
 end() {
   # A second signal ends a daemon that waits for its disk.
   kill $service $daemon 2>/dev/null || true
