@@ -545,9 +545,9 @@ pub enum TokenScope {
 /// A token, as it is listed. Nobody has the token itself but its bearer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Its name; `page:` and the beginning of its hash for the token of a page.
+    /// Name of the token; `page:` and the beginning of its hash for the token of a page.
     pub name: String,
-    /// User whose page it is of; absent for a token that was made by name.
+    /// User that a page belongs to; absent for a token that was made by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_of: Option<String>,
     /// What its bearer may do.

@@ -31,7 +31,7 @@ pub const TARGET_NS: i64 = 4_000_000_000;
 
 const SECOND: i128 = 1_000_000_000;
 
-/// Of a film's segments at most: a day of them.
+/// Most segments of a film: a day of them.
 const MOST_PARTS: usize = 100_000;
 
 /// A film that can be cut.
@@ -73,7 +73,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Its bytes.
+    /// Bytes of the segment.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let samples: u64 = self.ranges.iter().map(|(_, bytes)| bytes).sum();
@@ -90,7 +90,7 @@ pub struct Cue {
     pub ends_ms: u64,
     /// Where they lie in the file.
     pub offset: u64,
-    /// Their bytes.
+    /// Bytes of the subtitles.
     pub bytes: u32,
 }
 
@@ -98,7 +98,7 @@ impl Film {
     /// Reads the body of a movie box and the fragments that follow it; `file_bytes` is the length of the file.
     ///
     /// # Errors
-    /// There is nothing to be seen or heard in it.
+    /// No track has pictures or sound.
     pub fn read(movie: &[u8], fragments: &[Fragment], file_bytes: u64) -> Result<Self, Unreadable> {
         let (stored, left_out) = stored::tracks(movie, fragments, file_bytes)?;
         let earliest = |of: &Stored| {
@@ -139,7 +139,7 @@ impl Film {
         u64::try_from(self.lead_ns).unwrap_or(0)
     }
 
-    /// How long it is, ns.
+    /// Length of the film, ns.
     #[must_use]
     pub fn length_ns(&self) -> u64 {
         let ends = self.tracks.iter().map(|track| track.stored.end_ns());

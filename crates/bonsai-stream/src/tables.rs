@@ -11,10 +11,10 @@ use crate::folder::Opened;
 /// Why a file has no tables.
 #[derive(Debug, thiserror::Error)]
 pub enum TablesError {
-    /// It is no film, or its tables are not.
+    /// No film, or one with bad tables.
     #[error("{0}")]
     Clip(#[from] Unreadable),
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Disk(#[from] io::Error),
 }
@@ -31,12 +31,12 @@ pub struct Tables {
 /// Reads the tables of a file, and nothing else of it.
 ///
 /// # Errors
-/// There are none, or they cannot be read.
+/// The file has none, or cannot be read.
 pub fn read(opened: &Opened) -> Result<Tables, TablesError> {
     of(&opened.file, opened.stamp.bytes)
 }
 
-/// The same of a file of so many bytes.
+/// The same of a file with this length.
 pub(crate) fn of(file: &File, bytes: u64) -> Result<Tables, TablesError> {
     let mut finder = Finder::new(bytes);
     let mut header = [0; 16];

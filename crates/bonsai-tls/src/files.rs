@@ -25,9 +25,9 @@ pub enum TlsError {
     /// A file with certificates or a key.
     #[error("{path}: {why}")]
     Pem {
-        /// Of the file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// A key of another certificate.
@@ -35,21 +35,21 @@ pub enum TlsError {
     Mismatch {
         /// The file with the key.
         key: PathBuf,
-        /// That with the certificate.
+        /// Path of the certificate.
         certificate: PathBuf,
     },
     /// Something else.
     #[error("{path}: {source}")]
     Rustls {
-        /// Of the file that it is about.
+        /// Path of the file that it is about.
         path: PathBuf,
-        /// What rustls says.
+        /// The error of rustls.
         source: rustls::Error,
     },
 }
 
 impl TlsError {
-    /// A key whose file has permissions that are too wide; `right` would do.
+    /// A key with permissions that are too wide; `right` would do.
     #[must_use]
     pub fn key_mode(files: &Files, tls: &ServerTls, right: u32) -> Self {
         let mode = tls.key_mode;
@@ -79,7 +79,7 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Whether every user of this machine can read the key.
+    /// True if every user of this machine can read the key.
     #[must_use]
     pub const fn exposed_key(&self) -> bool {
         self.key_mode & 0o004 != 0

@@ -39,9 +39,9 @@ type Stamps = [Stamp; 3];
 /// Outcome of a look at files that are not what they were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// They were read, and the next client is shown them.
+    /// Read: the next client is shown them.
     Renewed,
-    /// They cannot be used, for this reason.
+    /// Not usable, for this reason.
     Refused(String),
 }
 
@@ -49,7 +49,7 @@ impl Renewable {
     /// Reads the files, which have to pass the check now and later.
     ///
     /// # Errors
-    /// They cannot be used.
+    /// The files cannot be used.
     pub fn open(files: Files, check: Check) -> Result<(Self, ServerTls), TlsError> {
         // Before they are read: a write in between is found by the next look.
         let stamps = stamps(&files);

@@ -123,7 +123,7 @@ struct Listed {
     path: String,
     bytes: u64,
     modified_unix_s: u64,
-    /// Of a film, where it is told what of it is not sent by which way.
+    /// Address of what is told of a film: tracks that are not sent, by each way.
     #[serde(skip_serializing_if = "Option::is_none")]
     film: Option<String>,
 }

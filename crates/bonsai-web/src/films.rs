@@ -71,7 +71,7 @@ pub(crate) fn router(folder: Folder, house: &Arc<House>) -> Router {
         .with_state(Arc::new(films))
 }
 
-/// Whether a file of that name is cut.
+/// True if a file of that name is cut.
 pub(crate) fn is_film(path: &str) -> bool {
     let end = path
         .rsplit_once('.')

@@ -161,9 +161,9 @@ pub enum Event<'a> {
     },
     /// A live stream has begun, or is gone.
     Live {
-        /// Its name.
+        /// Name of the stream.
         name: &'a str,
-        /// What has happened, with the source.
+        /// The event, with the source.
         what: &'a str,
     },
     /// An answer ended before its end.

@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// What both ways to the same files are kept for their users by.
+/// Guards of the users of both ways to the same files.
 struct Protection {
     guards: Option<Guards>,
     tls: Option<Arc<Renewable>>,
@@ -234,7 +234,7 @@ fn ports(text: &str) -> Result<(u16, u16), String> {
 /// What happens, on standard error, and no more of it than can be read.
 struct Log {
     is_verbose: bool,
-    /// Whether addresses are those of TLS.
+    /// True if addresses are those of TLS.
     is_secure: bool,
     since: Instant,
     lines: u32,

@@ -30,19 +30,19 @@ pub enum Media {
 /// A track.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Its purpose.
+    /// Purpose of the track.
     pub media: Media,
     /// The name of its codec: the kind of its sample description.
     pub codec: [u8; 4],
-    /// Its sample description without that header (ISO/IEC 14496-12, 8.5.2).
+    /// Sample description without that header (ISO/IEC 14496-12, 8.5.2).
     pub entry: Vec<u8>,
     /// The body of its track header, with the size and the matrix of its pictures (8.3.2).
     pub header: Vec<u8>,
-    /// Its language (ISO 639-2/T), if one is said.
+    /// Language (ISO 639-2/T), if one is said.
     pub language: Option<String>,
     /// Ticks a second.
     pub timescale: u32,
-    /// Its samples, in the order that they are decoded.
+    /// Samples, in the order that they are decoded.
     pub samples: Vec<Sample>,
     /// The end of what is shown, ticks.
     pub end: u64,
@@ -54,7 +54,7 @@ pub struct Stored {
 /// a movie box, `file_bytes` the length of its file.
 ///
 /// # Errors
-/// There is nothing to be seen or heard in it.
+/// No track has pictures or sound.
 pub fn tracks(
     movie: &[u8],
     fragments: &[Fragment],

@@ -12,7 +12,7 @@ use super::{Film, Part, Track, codecs, text};
 /// Subtitles beside the film, as a playlist names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beside {
-    /// Their language, or another word that tells them apart; may be empty.
+    /// Language, or another word that tells these subtitles from others; may be empty.
     pub language: String,
     /// Where their playlist is.
     pub uri: String,

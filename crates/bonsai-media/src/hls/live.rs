@@ -42,7 +42,7 @@ const LARGEST_BYTES: usize = 48 << 20;
 const SEGMENTS: usize = 8;
 const WINDOW_BYTES: usize = 160 << 20;
 
-/// Last segments whose parts are listed.
+/// Last segments that are listed with their parts.
 const WITH_PARTS: usize = 3;
 
 /// The first time of a stream, ns: decoding may begin before that.
@@ -53,7 +53,7 @@ const BEGINS_NS: i64 = 10 * SECOND;
 pub struct Input {
     /// Pictures or sound.
     pub media: Media,
-    /// Its sample description as a box, as in an MP4 (ISO/IEC 14496-12, 8.5.2).
+    /// Sample description as a box, as in an MP4 (ISO/IEC 14496-12, 8.5.2).
     pub entry: Vec<u8>,
     /// Ticks a second of its times.
     pub clock_rate: u32,
@@ -62,11 +62,11 @@ pub struct Input {
 /// A picture, or a frame of sound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// It, as in an MP4.
+    /// The picture or frame, as in an MP4.
     pub bytes: Vec<u8>,
     /// When it is shown, ticks from the beginning of the connection.
     pub shown: i64,
-    /// Whether decoding can begin with it.
+    /// True if decoding can begin with it.
     pub is_key: bool,
 }
 
@@ -84,7 +84,7 @@ struct Segment {
     parts: Vec<Part>,
     /// The number of its header.
     header: usize,
-    /// Whether its times follow those of the segment before it.
+    /// True if its times follow those of the segment before it.
     goes_on: bool,
 }
 
@@ -346,7 +346,7 @@ impl Live {
         )
     }
 
-    /// Whether there is something to be played.
+    /// True if there is a segment to be played.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.whole() > 0

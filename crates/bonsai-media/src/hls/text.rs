@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 
 use crate::clip::stored::child;
 
-/// Whether tracks of that codec can be shown.
+/// True if tracks of that codec can be shown.
 #[must_use]
 pub fn is_known(codec: [u8; 4]) -> bool {
     matches!(&codec, b"tx3g" | b"text" | b"wvtt")

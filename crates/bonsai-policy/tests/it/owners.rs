@@ -5,7 +5,7 @@ use bonsai_policy::{Config, Mode, Observation, Policy};
 use crate::cases::SEND;
 use crate::machine::{class, group, link, mbit, observed, seen, send, service};
 
-/// Everybody wants everything: what each owner, or service without one, gets, Mbit/s.
+/// Allocations in Mbit/s, by owner or by service without one, where each service wants everything.
 fn shares(config: Config, services: &[&str]) -> Vec<(String, u64)> {
     let mut policy = Policy::new(config).expect("good");
     let allocation = policy.decide(&observed(

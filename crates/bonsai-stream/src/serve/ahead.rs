@@ -170,7 +170,7 @@ impl Ahead {
                 let awaited = Some(Awaited { offset, len, since });
                 let most = (len, len.max(CHUNK));
                 if self.ask((file, id), offset, most, awaited).is_err() {
-                    // There is no thread, and none can be started: all wait for its disk.
+                    // No thread can be started: all wait for its disk.
                     return file.read_exact_at(bytes, offset);
                 }
             }

@@ -30,7 +30,7 @@ pub(super) struct Film {
 #[derive(Debug)]
 pub(super) struct ClipFile {
     pub(super) file: Arc<File>,
-    /// Its state when it was opened.
+    /// State of the file when it was opened.
     pub(super) stamp: Stamp,
     /// True where its file system has no disk: no read waits for one.
     pub(super) is_in_memory: bool,

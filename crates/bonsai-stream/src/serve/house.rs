@@ -133,7 +133,7 @@ impl<'a> House<'a> {
         }
     }
 
-    /// Streams go on whose samples were read.
+    /// Streams go on with samples that were read.
     pub(super) fn came(&mut self) {
         for done in self.readers.take() {
             let stream = self.streams.get_mut(done.session);

@@ -77,7 +77,7 @@ pub(super) enum Came {
 pub(super) enum Unread {
     /// As many of that file system wait as may: they are asked for again when another is done.
     Full(u64),
-    /// There is no thread, and none can be started.
+    /// No thread is there, and none can be started.
     Over,
 }
 
@@ -104,7 +104,7 @@ impl Loader {
     /// Opens the files of a clip, which is on that device as far as is known.
     ///
     /// # Errors
-    /// It cannot, now or ever.
+    /// The pool takes none, now or ever.
     pub(super) fn open(
         &mut self,
         folder: &Arc<Folder>,

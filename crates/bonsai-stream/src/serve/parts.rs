@@ -112,7 +112,7 @@ pub struct Parts {
     sinks: Named<Maker<dyn Sink>>,
     selectors: Named<Maker<dyn Selector>>,
     chain: Vec<Maker<dyn Handler>>,
-    /// Of handlers that write files.
+    /// Writers of handlers that write files.
     writers: Arc<Mutex<Vec<Writer>>>,
 }
 

@@ -101,7 +101,7 @@ impl Pool {
         }
     }
 
-    /// A pool whose threads do nothing before [`Pool::start`].
+    /// A pool with threads that do nothing before [`Pool::start`].
     #[cfg(test)]
     pub(super) fn stopped() -> Self {
         Self::with(|_| Ok(()))
@@ -122,7 +122,7 @@ impl Pool {
     /// Runs a work that may wait for that file, on a thread.
     ///
     /// # Errors
-    /// There is no thread, and none can be started.
+    /// No thread is there, and none can be started.
     pub(super) fn run(&self, file: FileId, work: Work) -> io::Result<()> {
         let mut state = self.shared.state();
         state.push(file, work);
@@ -210,7 +210,7 @@ impl State {
         }
     }
 
-    /// The next work, of the file whose turn it is.
+    /// The next work, of the file that comes next in turn.
     fn begin(&mut self) -> Option<(FileId, Work)> {
         loop {
             let device = self.turns.pop_front()?;

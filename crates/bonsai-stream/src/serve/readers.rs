@@ -105,7 +105,7 @@ impl Readers {
     /// Has bytes read.
     ///
     /// # Errors
-    /// There is no thread, and none can be started.
+    /// No thread is there, and none can be started.
     pub(super) fn ask(&self, job: Job) -> io::Result<()> {
         let (mail, all, id) = (Arc::clone(&self.mail), Arc::clone(&self.held), job.id);
         let work = move || {

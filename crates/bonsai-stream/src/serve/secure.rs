@@ -29,7 +29,7 @@ const PLAIN: usize = 2048;
 /// The descriptor that tells of new sockets; numbers of handshakes are below it.
 const WAKE: u64 = u64::MAX;
 
-/// TLS of a connection whose handshake is over.
+/// TLS of a connection behind its handshake.
 #[derive(Debug)]
 pub(super) struct Tls {
     session: ServerConnection,
@@ -49,7 +49,7 @@ impl Tls {
     /// Bytes as records, together with what TLS has to say of itself.
     ///
     /// # Errors
-    /// There is no encrypting.
+    /// The bytes cannot be encrypted.
     pub(super) fn seal(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         self.session.writer().write_all(bytes)?;
         let mut sealed = std::mem::take(&mut self.sealed);
@@ -65,12 +65,12 @@ impl Tls {
         self.sealed = sealed;
     }
 
-    /// Whether something is to be sent that TLS says of itself.
+    /// True if TLS has something of its own to send.
     pub(super) fn wants_write(&self) -> bool {
         self.session.wants_write()
     }
 
-    /// Whether there are bytes that have come and are not read.
+    /// True if bytes have come that are not read.
     pub(super) fn has_more(&mut self) -> bool {
         let state = self.session.process_new_packets();
         state.is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
@@ -79,7 +79,7 @@ impl Tls {
     /// Reads what the other side wrote: 0 at its end, `WouldBlock` where nothing is there.
     ///
     /// # Errors
-    /// Of the socket, and what is no TLS.
+    /// Errors of the socket, and bytes that are no TLS.
     pub(super) fn read(&mut self, socket: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
         for _ in 0..TURNS {
             match self.session.reader().read(into) {
@@ -138,7 +138,7 @@ impl Handshakes {
     /// Starts it.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the system.
     pub(super) fn start(certificate: Arc<Renewable>) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let (jobs, asked) = channel();
@@ -171,7 +171,7 @@ impl Handshakes {
     /// Begins one; its number.
     ///
     /// # Errors
-    /// There is no second descriptor, or no thread any more.
+    /// No second descriptor, or no thread any more.
     pub(super) fn begin(&mut self, socket: &TcpStream) -> io::Result<u64> {
         self.last += 1;
         let job = (self.last, socket.try_clone()?);
@@ -180,7 +180,7 @@ impl Handshakes {
         Ok(self.last)
     }
 
-    /// Those that are over since the last time; its descriptor can be read when there are some.
+    /// Handshakes that are over since the last time; its descriptor can be read when there are some.
     pub(super) fn take(&self) -> Vec<Shaken> {
         let _ = rustix::io::read(&self.shelf.bell, &mut [0; 8]);
         std::mem::take(&mut *self.shelf.shaken())
@@ -306,7 +306,7 @@ impl Thread {
 }
 
 impl Shaking {
-    /// Whether the handshake is over; an error where there will be none.
+    /// True if the handshake is over; an error where there will be none.
     fn go_on(&mut self, certificate: &Renewable) -> Result<bool, Failed> {
         let socket = &mut self.socket;
         let session = match &mut self.session {

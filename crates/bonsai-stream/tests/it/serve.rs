@@ -16,7 +16,7 @@ pub(crate) fn status(answer: &str) -> u16 {
     words.and_then(|word| word.parse().ok()).expect("a status")
 }
 
-/// Whether a packet is a report with a farewell.
+/// True if a packet is a report with a farewell.
 pub(crate) fn is_bye((channel, bytes): &(u8, Vec<u8>)) -> bool {
     *channel == 1 && has_bye(bytes)
 }

@@ -23,7 +23,7 @@ struct Sending {
     head: Vec<u8>,
     /// Ranges that are left, last first.
     ranges: Vec<(u64, u64)>,
-    /// Its name in the log, where it ends before its end.
+    /// Name in the log, where it ends before its end.
     name: String,
     reading: Reading,
 }

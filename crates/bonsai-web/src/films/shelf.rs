@@ -91,7 +91,7 @@ impl Shelf {
     /// The film in a file that was opened just now.
     ///
     /// # Errors
-    /// It is none, or cannot be read.
+    /// The file is no film, or cannot be read.
     pub(super) async fn get(&self, path: &str, opened: Opened) -> Result<Arc<Known>, Refused> {
         if let Some(known) = self.found(path, opened.stamp) {
             return Ok(known);
@@ -122,10 +122,10 @@ impl Shelf {
         Ok(known)
     }
 
-    /// What a film has, and what of it is not sent by which way.
+    /// The tracks of a film, and those that are not sent, by each way.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub(super) async fn facts(&self, known: Arc<Known>) -> Result<Facts, Refused> {
         let broken =
             |error: &dyn ToString| Refused::broken("the file cannot be read", &error.to_string());
@@ -172,11 +172,11 @@ fn read(opened: Opened) -> Result<Known, TablesError> {
 /// A film in a sentence or two for each way to it.
 #[derive(Debug, Serialize)]
 pub(super) struct Facts {
-    /// Whether anything of it is sent over RTSP.
+    /// True if some of it is sent over RTSP.
     is_over_rtsp: bool,
-    /// What is not sent over RTSP, or not as it is: tracks and their codecs, turns, edits.
+    /// Parts not sent over RTSP, or not as they are: tracks and their codecs, turns, edits.
     not_over_rtsp: Vec<String>,
-    /// What is not there as HLS.
+    /// Parts that are not there as HLS.
     not_as_hls: Vec<String>,
 }
 
@@ -199,7 +199,7 @@ fn facts(known: &Known) -> Result<Facts, TablesError> {
 /// The subtitles of a track as cues of WebVTT; `None` where it is no track of subtitles.
 ///
 /// # Errors
-/// They cannot be read.
+/// The subtitles cannot be read.
 pub(super) fn cues(known: &Known, track: usize) -> io::Result<Option<String>> {
     let Some((codec, cues)) = known.film.cues(track) else {
         return Ok(None);

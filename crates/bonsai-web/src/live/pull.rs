@@ -37,7 +37,7 @@ const MOST_NAME: usize = 64;
 /// A live stream of another server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Its name here.
+    /// Name of the stream here.
     pub(crate) name: String,
     url: Url,
     creds: Option<(String, String)>,
@@ -54,12 +54,12 @@ enum Way {
 /// Mistake in a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// It has no name, or a bad one.
+    /// No name, or a bad one.
     #[error(
         "write NAME=rtsp://HOST/PATH; a name is made of letters, digits, - and _, {MOST_NAME} at most"
     )]
     Name,
-    /// It is no address of RTSP.
+    /// No address of RTSP.
     #[error("write rtsp:// for packets in the connection, or rtspu:// for datagrams, and a host")]
     Address,
 }
@@ -68,7 +68,7 @@ impl Source {
     /// Reads `NAME=rtsp://USER:PASSWORD@HOST/PATH`.
     ///
     /// # Errors
-    /// It makes no sense.
+    /// The text makes no sense.
     pub fn read(text: &str) -> Result<Self, SourceError> {
         let (name, address) = text.split_once('=').ok_or(SourceError::Name)?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -101,7 +101,7 @@ impl Source {
         })
     }
 
-    /// Its name.
+    /// Name of the stream.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

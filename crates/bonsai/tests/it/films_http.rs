@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::serve_http::{Server, clip, get};
 use crate::support::Place;
 
-/// What ffmpeg says, which makes something.
+/// Output of ffmpeg, and if it did well.
 fn ffmpeg(args: &[&str], folder: &Path) -> (bool, String) {
     let mut command = Command::new("ffmpeg");
     command.args(["-v", "error", "-y"]).args(args);

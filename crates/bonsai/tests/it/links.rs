@@ -171,7 +171,7 @@ fn all_limits_go_at_once_and_one_that_the_file_gets_later_holds() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.contains("v2: as it was before"), "{said:?}");
     assert!(!machine.has("v1", "8Mbit") && !machine.has("v2", "7Mbit"));
-    // What was taken away is what there was: the file may have others.
+    // Only limits that there were are taken away: the file may have others.
     let more = format!("{file}[links.v2]\ntx = \"6Mbit/s\"\n");
     std::fs::write(machine.place.path().join("bonsai.toml"), more).expect("written");
     machine.until("the limit of the file", || machine.has("v2", "6Mbit"));

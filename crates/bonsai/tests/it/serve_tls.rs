@@ -35,7 +35,7 @@ for one in half:
 print("ended", flush=True)
 "#;
 
-/// A server with TLS of a clip of so many seconds: the server, where RTSP and HTTP are, and the files of its certificate.
+/// A server with TLS of a clip of `seconds`: the server, the addresses of RTSP and HTTP, and the files of its certificate.
 struct Secured {
     server: Server,
     rtsp: String,
@@ -86,7 +86,7 @@ fn pictures(test: &str, url: &str) -> Result<usize, String> {
     }
 }
 
-/// What curl gets with that certificate as its authority.
+/// Answer that curl gets with that certificate as its authority.
 fn fetched(cert: &str, url: &str) -> Option<Vec<u8>> {
     let mut command = Command::new("curl");
     command.args(["-s", "--max-time", "30", "--cacert", cert, url]);
@@ -151,7 +151,7 @@ fn players_watch_and_fetch_over_tls() {
         fetched(&secured.cert, &url) == Some(film),
         "it came as another"
     );
-    // A certificate that was renewed; before that, one whose key is not there yet.
+    // A renewed certificate; before that, one without its key.
     let other = Place::bare();
     let Some([cert, key, _]) = certificate(TEST, &other) else {
         return;
@@ -261,7 +261,7 @@ fn requests_without_tls_are_answered_in_words() {
     for words in ["this port has rtsps alone", "this port has https alone"] {
         assert!(said.contains(words), "{said}");
     }
-    // What begins as a handshake and is none.
+    // Bytes that begin as a handshake and are none.
     let other = Place::bare();
     let Some(secured) = Secured::start(TEST, &other, 1) else {
         return;

@@ -12,7 +12,7 @@ fn readers(pool: Pool) -> Rc<Readers> {
     Rc::new(Readers::new(Arc::new(pool)).expect("a descriptor"))
 }
 
-/// A file of a disk with so many bytes.
+/// A file of a disk with this length.
 fn file(len: usize) -> (ClipFile, Vec<u8>) {
     let file = tempfile::tempfile().expect("a file");
     let all: Vec<u8> = (0..=250_u8).cycle().take(len).collect();

@@ -131,7 +131,7 @@ impl Engine<'_> {
             return;
         };
         for shaken in handshakes.take() {
-            // Its connection may have gone meanwhile.
+            // The connection may have gone meanwhile.
             let is_it = |(_, number): &(usize, u64)| *number == shaken.number;
             let Some(at) = self.shaking.iter().position(is_it) else {
                 continue;

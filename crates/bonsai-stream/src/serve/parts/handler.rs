@@ -217,7 +217,7 @@ impl Handler for Statistics {
 #[derive(Debug)]
 struct Tee {
     writer: Writer,
-    /// There once it was made, which the writer does first.
+    /// The file, once the writer has made it, as its first work.
     file: Arc<OnceLock<File>>,
     /// Whole packets that are not written.
     buffer: Vec<u8>,
@@ -425,7 +425,7 @@ mod tests {
         const STREAMS: usize = 2000;
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("streams.jsonl");
-        // A queue whose reader takes nothing takes no more than 64 KiB.
+        // A queue without a reader takes no more than 64 KiB.
         nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).expect("a queue");
         let mut reader = File::options();
         let mut reader = reader.read(true).write(true).open(&file).expect("open");

@@ -12,10 +12,10 @@ use super::{Awaited, PASSING, Root, Wanted};
 use crate::clock::now;
 use crate::folder::{Stamp, Unfound};
 
-/// Clips whose files stay open for a moment, for requests that wait for them.
+/// Clips with files that stay open for a moment, for requests that wait for them.
 pub(in super::super) const OPENINGS: usize = 256;
 
-/// A clip whose files are being opened, or were a moment ago.
+/// A clip with files that are being opened, or were a moment ago.
 #[derive(Debug)]
 pub(super) struct Opening {
     /// When that began: requests that came before it are answered by it.

@@ -143,7 +143,7 @@ fn a_film_that_is_touched_is_seen_on_and_one_that_grows_is_not() {
     let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
     file.set_times(times).expect("touched");
     assert_eq!(seen.changed(0), None);
-    // Who comes now has its tables read again.
+    // The next request has its tables read again.
     let (again, turns) = found(&mut root, "clip.mp4", &[]);
     again.expect("a clip");
     assert_eq!(turns, 1);

@@ -130,7 +130,7 @@ fn block(document: &str, word: &str) -> String {
         .to_owned()
 }
 
-/// What stands between two texts.
+/// Text between two others.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     let (_, rest) = text
         .split_once(before)
