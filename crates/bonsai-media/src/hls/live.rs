@@ -134,6 +134,8 @@ pub struct Live {
     end_ns: i64,
     /// Added to the times of the connection, ns.
     base_ns: i64,
+    /// Bytes of units that are in no part yet.
+    pending: usize,
     sequence: u32,
     peak: u64,
     has_parts: bool,
@@ -145,6 +147,7 @@ impl Live {
     pub fn begin(&mut self, inputs: &[Input]) -> Vec<Option<usize>> {
         self.end();
         self.lanes.clear();
+        self.pending = 0;
         let mut places = Vec::new();
         for input in inputs {
             let is_known = self
@@ -213,6 +216,10 @@ impl Live {
         if !self.is_open && (lane != main || !unit.is_key) {
             return false;
         }
+        // Sound whose pictures have stopped waits for these, and is left out from there on.
+        if lane != main && self.pending > LARGEST_BYTES {
+            return false;
+        }
         let at = self.base_ns + track.stored.ns(unit.shown);
         let mut has_changed = false;
         if lane == main {
@@ -231,6 +238,7 @@ impl Live {
         }
         let track = &mut self.lanes[lane];
         track.last = Some(track.last.map_or(unit.shown, |last| last.max(unit.shown)));
+        self.pending += unit.bytes.len();
         track.pending.push(unit);
         has_changed
     }
@@ -238,7 +246,7 @@ impl Live {
     /// Ends the part and the segment that end before a unit of the main track at that time; `next_ns` is the time behind it where there are parts.
     fn cut(&mut self, at: i64, is_key: bool, next_ns: Option<i64>) -> bool {
         let lasts = at - self.segment_ns;
-        let bytes = self.segments.back().map_or(0, Segment::bytes);
+        let bytes = self.segments.back().map_or(0, Segment::bytes) + self.pending;
         let is_over = is_key && lasts >= TARGET_NS || lasts >= LONGEST_NS || bytes > LARGEST_BYTES;
         if !self.is_open {
             self.open(at, false);
@@ -287,6 +295,7 @@ impl Live {
     /// Ends the open part at that time.
     fn close_part(&mut self, until_ns: i64) {
         let base_ns = self.base_ns;
+        self.pending = 0;
         let mut all: Vec<(Vec<Sample>, i64)> = Vec::new();
         let mut data: Vec<Vec<u8>> = Vec::new();
         let main = self.main();

@@ -201,6 +201,28 @@ fn a_source_without_keys_or_with_too_much_is_bounded() {
         unit(3000, usize::try_from(LARGEST).expect("small") + 1, true)
     ));
     assert!(!live.push(7, unit(3000, 1, true)));
+    // Neither pictures out of order, which are in no parts, nor sound without pictures fill the memory.
+    let mut live = Live::default();
+    live.begin(&[pictures(), sound()]);
+    live.push(0, unit(0, 10, true));
+    live.push(0, unit(2, 10, false));
+    for at in 3..400 {
+        live.push(0, unit(at - 2 * (at % 2), 1 << 20, false));
+        assert!(
+            live.pending <= LARGEST_BYTES + (2 << 20),
+            "{}",
+            live.pending
+        );
+    }
+    for at in 0..2000 {
+        live.push(1, unit(at, 1 << 17, true));
+        assert!(
+            live.pending <= LARGEST_BYTES + (2 << 20),
+            "{}",
+            live.pending
+        );
+    }
+    assert!(live.whole() >= 3);
     // Slow pictures are in no parts.
     let mut live = Live::default();
     live.begin(&[pictures()]);
