@@ -5,7 +5,7 @@
 //!                                     └── a playlist that is asked for ahead waits for the next (RFC 8216bis, 6.2.5.2)
 //! ```
 //! Pictures and sound are in the same segments: a player has nothing to put together. Where pictures are sent out of order,
-//! or fewer than [`SLOWEST`] a second, a segment is one part: the times of decoding are known with the last picture only.
+//! or fewer than 13 a second, a segment is one part: the times of decoding are known with the last picture only.
 //!
 //! # Invariants
 //! 1. Times of decoding go forward over connections: a source that comes back begins behind the end of what was there.
