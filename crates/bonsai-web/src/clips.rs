@@ -64,7 +64,7 @@ const DEEPEST: usize = 8;
 const AT_A_TIME: usize = 2;
 
 struct Clips {
-    folder: Folder,
+    folder: Arc<Folder>,
     house: Arc<House>,
     places: Arc<Semaphore>,
 }
@@ -72,7 +72,7 @@ struct Clips {
 type App = State<Arc<Clips>>;
 
 /// What serves a folder of clips; `is_first` if their list is what is seen first.
-pub(crate) fn router(folder: Folder, house: &Arc<House>, is_first: bool) -> Router {
+pub(crate) fn router(folder: Arc<Folder>, house: &Arc<House>, is_first: bool) -> Router {
     let clips = Clips {
         folder,
         house: Arc::clone(house),
@@ -187,10 +187,7 @@ fn list(folder: &Folder, most: usize) -> Result<List, bonsai_stream::folder::Unf
                     };
                     let since = opened.stamp.modified();
                     let since = since.duration_since(SystemTime::UNIX_EPOCH);
-                    let film = films::is_film(&path).then(|| {
-                        let path = utf8_percent_encode(&path, PLAIN);
-                        format!("-/hls/{path}/film.json")
-                    });
+                    let film = films::facts_address(&path);
                     list.clips.push(Listed {
                         film,
                         path,
@@ -227,14 +224,14 @@ async fn as_page(State(clips): App) -> Result<Response, Refused> {
     let mut rows = String::new();
     for clip in &list.clips {
         let file = utf8_percent_encode(&clip.path, PLAIN).to_string();
-        let (picture, address) = match films::is_film(&clip.path) {
-            true => (
+        let (picture, address) = match &clip.film {
+            Some(facts) => (
                 format!(
-                    "<video data-film=\"{file}\" data-facts=\"-/hls/{file}/film.json\" muted preload=\"none\"></video>"
+                    "<video data-film=\"{file}\" data-facts=\"{facts}\" muted preload=\"none\"></video>"
                 ),
                 films::address(&clip.path),
             ),
-            false => (String::new(), file),
+            None => (String::new(), file),
         };
         // Writing to memory does not fail.
         let _ = writeln!(

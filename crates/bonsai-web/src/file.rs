@@ -3,6 +3,7 @@
 use std::future::{Ready, ready};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -106,6 +107,14 @@ fn refused(response: &Response) -> Response {
     refused
 }
 
+/// An error if a file is no longer as it was when it was opened.
+pub(crate) fn is_still(file: &impl AsFd, stamp: Stamp) -> io::Result<()> {
+    match Stamp::of(file)? == stamp {
+        true => Ok(()),
+        false => Err(io::Error::other("the file has changed")),
+    }
+}
+
 /// A file that is given as it was when it was opened, or not to its end.
 struct Steady {
     file: tokio::fs::File,
@@ -119,11 +128,7 @@ struct Steady {
 impl Steady {
     /// Whether what was read just now is of the file that was opened.
     fn is_the_same(&self) -> io::Result<()> {
-        if Stamp::of(&self.file)? == self.stamp {
-            Ok(())
-        } else {
-            Err(io::Error::other("the file has changed"))
-        }
+        is_still(&self.file, self.stamp)
     }
 }
 

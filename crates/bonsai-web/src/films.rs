@@ -54,13 +54,13 @@ const ANEW: &str = "no-cache";
 const FOR_EVER: &str = "private, max-age=86400, immutable";
 
 struct Films {
-    folder: Folder,
+    folder: Arc<Folder>,
     house: Arc<House>,
     shelf: Shelf,
 }
 
 /// The routes to the films of a folder.
-pub(crate) fn router(folder: Folder, house: &Arc<House>) -> Router {
+pub(crate) fn router(folder: Arc<Folder>, house: &Arc<House>) -> Router {
     let films = Films {
         folder,
         house: Arc::clone(house),
@@ -72,7 +72,7 @@ pub(crate) fn router(folder: Folder, house: &Arc<House>) -> Router {
 }
 
 /// True if a file of that name is cut.
-pub(crate) fn is_film(path: &str) -> bool {
+fn is_film(path: &str) -> bool {
     let end = path
         .rsplit_once('.')
         .map(|(_, end)| end.to_ascii_lowercase());
@@ -320,6 +320,17 @@ fn subtitles(folder: &Folder, path: &str) -> Result<String, Refused> {
         true => text::of_srt(&written),
         false => text::of_vtt(&written),
     })
+}
+
+/// Address of the facts of a file, if that is cut.
+pub(crate) fn facts_address(path: &str) -> Option<String> {
+    let address = || {
+        format!(
+            "-/hls/{}/film.json",
+            utf8_percent_encode(path, clips::PLAIN)
+        )
+    };
+    is_film(path).then(address)
 }
 
 /// Where a film is played.

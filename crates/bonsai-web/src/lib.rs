@@ -228,8 +228,7 @@ impl Site {
                 source,
             })
         };
-        let clips = plan.clips.as_ref().map(opened).transpose()?;
-        let films = plan.clips.as_ref().map(opened).transpose()?;
+        let clips = plan.clips.as_ref().map(opened).transpose()?.map(Arc::new);
         let library = match plan.library {
             Some(library) => {
                 let folder = opened(&library.path().to_owned())?.without_links();
@@ -249,10 +248,8 @@ impl Site {
                 router = router.merge(library::router(library, folder, has_clips, house));
             }
             if let Some(folder) = clips {
+                router = router.merge(films::router(Arc::clone(&folder), house));
                 router = router.merge(clips::router(folder, house, !has_library));
-            }
-            if let Some(folder) = films {
-                router = router.merge(films::router(folder, house));
             }
             router.merge(live::router(channels.clone(), house))
         })?;

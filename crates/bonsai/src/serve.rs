@@ -3,6 +3,7 @@
 mod http;
 mod listens;
 mod own;
+mod private;
 mod users;
 
 use std::fs::File;

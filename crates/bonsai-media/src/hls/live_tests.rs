@@ -1,5 +1,5 @@
 use super::*;
-use crate::clip::{Clip, Finder, Fragment, Fragments};
+use crate::clip::sketch::boxed;
 
 /// A sample description of pictures of 320 by 180.
 fn pictures() -> Input {
@@ -30,11 +30,6 @@ fn sound() -> Input {
     }
 }
 
-fn boxed(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
-    let size = u32::try_from(body.len() + 8).expect("small");
-    [&size.to_be_bytes()[..], kind, body].concat()
-}
-
 /// Pictures of 40 ms with a key each `keys`, shown at the places that `place` gives; and sound beside them.
 fn film(live: &mut Live, seconds: i64, keys: i64, place: impl Fn(i64) -> i64) {
     for at in 0..seconds * 25 {
@@ -58,27 +53,7 @@ fn film(live: &mut Live, seconds: i64, keys: i64, place: impl Fn(i64) -> i64) {
 
 /// Times of decoding and of showing that a header and segments have for the first track.
 fn read(bytes: &[u8]) -> Vec<(i64, i64)> {
-    let length = bytes.len() as u64;
-    let mut finder = Finder::new(length);
-    let (at, body) = loop {
-        let (at, bytes_wanted) = finder.wants();
-        let at = usize::try_from(at).expect("small");
-        if let Some(found) = finder.found(&bytes[at..][..bytes_wanted]).expect("an MP4") {
-            break found;
-        }
-    };
-    let movie = &bytes[usize::try_from(at).expect("small")..][..body];
-    let mut walk = Fragments::new(at + body as u64, length);
-    let mut fragments = Vec::new();
-    while let Some((at, wanted)) = walk.wants() {
-        let at = usize::try_from(at).expect("small");
-        if let Some((at, body, size)) = walk.found(&bytes[at..][..wanted]).expect("boxes") {
-            let body = usize::try_from(body).expect("small");
-            let body = bytes[body..][..size].to_vec();
-            fragments.push(Fragment { at, body });
-        }
-    }
-    let clip = Clip::read_with(movie, &fragments, length).expect("a clip");
+    let clip = crate::hls::tests::read(bytes);
     let samples = clip.tracks[0].samples();
     samples
         .iter()

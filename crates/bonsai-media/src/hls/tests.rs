@@ -31,7 +31,7 @@ fn put_together(file: &[u8], film: &Film, track: usize) -> Vec<u8> {
 }
 
 /// The clip in a file in fragments.
-fn read(file: &[u8]) -> Clip {
+pub(super) fn read(file: &[u8]) -> Clip {
     let length = file.len() as u64;
     let mut finder = Finder::new(length);
     let (at, bytes) = loop {

@@ -11,9 +11,10 @@ use bonsai_media::hls::{Film, text};
 use bonsai_stream::folder::{Opened, Stamp};
 use bonsai_stream::tables::{self, TablesError};
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::Refused;
+use crate::file::is_still;
 
 /// Bytes of tables that are kept. Those of a film of two hours take 12 MB.
 const KEPT: usize = 256 << 20;
@@ -41,10 +42,7 @@ impl Known {
 
     /// An error if its file is no longer as it was.
     pub(super) fn is_the_same(&self) -> io::Result<()> {
-        match Stamp::of(&self.opened.file)? == self.opened.stamp {
-            true => Ok(()),
-            false => Err(io::Error::other("the file has changed")),
-        }
+        is_still(&self.opened.file, self.opened.stamp)
     }
 }
 
@@ -96,28 +94,12 @@ impl Shelf {
         if let Some(known) = self.found(path, opened.stamp) {
             return Ok(known);
         }
-        let broken =
-            |error: &dyn ToString| Refused::broken("the file cannot be read", &error.to_string());
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let place = place.map_err(|error| broken(&error))?;
+        let place = self.place().await?;
         // Another request may have had it read meanwhile.
         if let Some(known) = self.found(path, opened.stamp) {
             return Ok(known);
         }
-        let work = move || {
-            let read = read(opened);
-            drop(place);
-            read
-        };
-        let read = tokio::task::spawn_blocking(work)
-            .await
-            .map_err(|error| broken(&error))?;
-        let known = Arc::new(read.map_err(|error| match error {
-            TablesError::Clip(why) => {
-                Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why.to_string())
-            }
-            TablesError::Disk(error) => broken(&error),
-        })?);
+        let known = Arc::new(read_in(place, move || read(opened)).await?);
         self.keep(path, &known);
         Ok(known)
     }
@@ -127,18 +109,13 @@ impl Shelf {
     /// # Errors
     /// The file cannot be read.
     pub(super) async fn facts(&self, known: Arc<Known>) -> Result<Facts, Refused> {
-        let broken =
-            |error: &dyn ToString| Refused::broken("the file cannot be read", &error.to_string());
+        read_in(self.place().await?, move || facts(&known)).await
+    }
+
+    /// A place among those that read tables at a time.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, Refused> {
         let place = Arc::clone(&self.places).acquire_owned().await;
-        let place = place.map_err(|error| broken(&error))?;
-        let work = move || {
-            let facts = facts(&known);
-            drop(place);
-            facts
-        };
-        let read = tokio::task::spawn_blocking(work).await;
-        read.map_err(|error| broken(&error))?
-            .map_err(|error| broken(&error))
+        place.map_err(|error| Refused::broken("the file cannot be read", &error))
     }
 
     fn keep(&self, path: &str, known: &Arc<Known>) {
@@ -159,6 +136,22 @@ impl Shelf {
             kept.bytes -= gone.map_or(0, |(gone, _)| gone.bytes());
         }
     }
+}
+
+/// Reads tables; the place is kept until that is done, also where its request is gone.
+async fn read_in<T: Send + 'static>(
+    place: OwnedSemaphorePermit,
+    read: impl FnOnce() -> Result<T, TablesError> + Send + 'static,
+) -> Result<T, Refused> {
+    let work = move || {
+        let read = read();
+        drop(place);
+        read
+    };
+    super::blocking(work).await?.map_err(|error| match error {
+        TablesError::Clip(why) => Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why.to_string()),
+        TablesError::Disk(error) => Refused::broken("the file cannot be read", &error),
+    })
 }
 
 fn read(opened: Opened) -> Result<Known, TablesError> {

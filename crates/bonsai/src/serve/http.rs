@@ -1,8 +1,6 @@
 //! The other way to the same files: HTTP, by a thread of its own.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -14,7 +12,7 @@ use bonsai_stream::serve as rtsp;
 use bonsai_web::{Error, Event, Limits, Plan, Site, Source, Summary};
 use hyper::header::HeaderValue;
 
-use super::{FURTHER, Log, Protection, address, listens, lock, per_address};
+use super::{FURTHER, Log, Protection, address, listens, lock, per_address, private};
 use crate::cli::Serve;
 
 /// Listens, if it is asked for.
@@ -71,7 +69,12 @@ fn live(args: &Serve) -> anyhow::Result<Vec<Source>> {
     let mut sources: Vec<Source> = Vec::new();
     for text in &args.live {
         let text = match text.split_once("=@") {
-            Some((name, path)) => format!("{name}={}", address_in(path)?),
+            Some((name, path)) => {
+                let read = private::read(Path::new(path));
+                let (address, _) =
+                    read.map_err(|why| Refusal::input(format!("--live @{path}: {why}")))?;
+                format!("{name}={}", address.trim())
+            }
             None => text.clone(),
         };
         let source = Source::read(&text);
@@ -84,24 +87,6 @@ fn live(args: &Serve) -> anyhow::Result<Vec<Source>> {
         sources.push(source);
     }
     Ok(sources)
-}
-
-/// The longest address in a file.
-const MOST_ADDRESS: u64 = 4096;
-
-/// The address in a file that others may not read, as there may be a password in it.
-fn address_in(path: &str) -> anyhow::Result<String> {
-    let failed = |error: io::Error| Refusal::input(format!("--live @{path}: {error}"));
-    let file = File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.mode() & 0o007 != 0 {
-        let why = format!("--live @{path}: others can read it; chmod 640 keeps the password in it");
-        return Err(Refusal::input(why));
-    }
-    let mut text = String::new();
-    file.take(MOST_ADDRESS)
-        .read_to_string(&mut text)
-        .map_err(failed)?;
-    Ok(text.trim().to_owned())
 }
 
 /// The origin whose pages may read what is served.

@@ -1,8 +1,5 @@
 //! A file of users that may ask, read again when it is another one.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -11,12 +8,9 @@ use std::time::Duration;
 use bonsai_media::access::{Guard, Users};
 use bonsai_services::refusal::Refusal;
 use bonsai_stream::folder::Stamp;
-use rustix::fs::OFlags;
 
+use super::private;
 use crate::output::say;
-
-/// Maximum length of a file of users, in bytes.
-const LONGEST: u64 = 1 << 20;
 
 /// Time between two looks at the file.
 const LOOKS: Duration = Duration::from_secs(1);
@@ -60,7 +54,7 @@ fn follow(path: &Path, mut last: Stamp, guards: &[Weak<Guard>; 2]) {
             return;
         }
         // A file that is gone for a moment is being replaced.
-        let Ok(now) = open(path).and_then(|file| stamp(&file)) else {
+        let Ok(now) = private::stamp(path) else {
             continue;
         };
         if now == last {
@@ -83,41 +77,7 @@ fn follow(path: &Path, mut last: Stamp, guards: &[Weak<Guard>; 2]) {
     }
 }
 
-fn open(path: &Path) -> Result<File, String> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut options = File::options();
-    let options = options.read(true).custom_flags(flags.bits().cast_signed());
-    options
-        .open(path)
-        .map_err(|error| match error.raw_os_error() {
-            Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
-                "it is a link, which could lead elsewhere tomorrow: name the file itself".to_owned()
-            }
-            _ => bonsai_host::sentence(&error),
-        })
-}
-
-fn stamp(file: &File) -> Result<Stamp, String> {
-    Stamp::of(file).map_err(|error| bonsai_host::sentence(&error))
-}
-
 fn read(path: &Path) -> Result<(Users, Stamp), String> {
-    let file = open(path)?;
-    let meta = file.metadata().map_err(|error| error.to_string())?;
-    if !meta.is_file() {
-        return Err("it is no file".into());
-    }
-    let mode = meta.mode() & 0o777;
-    if mode & 0o027 != 0 {
-        return Err(format!(
-            "it has mode {mode:03o}, by which others can read or change it: chmod 640 or 600 is right"
-        ));
-    }
-    let stamp = stamp(&file)?;
-    let mut text = String::new();
-    let read = file.take(LONGEST + 1).read_to_string(&mut text);
-    if read.map_err(|error| bonsai_host::sentence(&error))? as u64 > LONGEST {
-        return Err("it is larger than 1 MiB".into());
-    }
+    let (text, stamp) = private::read(path)?;
     Ok((Users::parse(&text)?, stamp))
 }
